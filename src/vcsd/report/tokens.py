@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vcsd.report.markup import Html, text
-from vcsd.report.parts import picture
+from vcsd.report.parts import picture, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,19 +79,9 @@ def full_colour(values: Iterable[float]) -> float:
     return min(MOST_SCALE, max([LEAST_SCALE, *map(abs, values)]))
 
 
-def signed_number(value: float) -> str:
-    """Format a contrast with its sign.
-
-    >>> signed_number(1.25), signed_number(-0.00001)
-    ('+1.2500', '0.0000')
-    """
-    number = f"{value:+.4f}".replace("-", "\u2212")
-    return number[1:] if number[1:] == "0.0000" else number
-
-
 def signed_nats(value: float) -> str:
     """Format a contrast with its sign and unit."""
-    return f"{signed_number(value)} nats"
+    return f"{signed(value, digits=4)} nats"
 
 
 def percent(value: float, scale: float) -> int:

@@ -203,7 +203,7 @@ def _table(runs: ReadOnce) -> Iterator[str]:
     families = {title: family for family, title in FAMILY_TITLES.items()}
     for reference in REFERENCES:
         for title, change in changes(runs, reference).items():
-            ends, rest = interval(change, 0.95), without_lost(runs, families[title], reference)
+            ends, rest = interval(change), without_lost(runs, families[title], reference)
             rows.append(
                 [
                     f"{title}: VCSD minus {reference.name}",

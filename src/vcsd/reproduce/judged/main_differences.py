@@ -84,7 +84,7 @@ def _draw_world(axis: Axes, changes: Mapping[str, Paired], shift: float, tone: s
     for place, name in enumerate(OTHERS):
         if (change := changes.get(name)) is None:
             continue
-        ends, row = interval(change, 0.95), place + shift
+        ends, row = interval(change), place + shift
         axis.errorbar([change.mean], [row], xerr=error_bar(change), fmt=mark, color=tone, capsize=3, markersize=6)
         numbers = f"{change.mean:+.2f}" if ends is None else f"{change.mean:+.2f} ({shown_ends(ends)})"
         axis.text(NUMBERS_AT, row, numbers, transform=axis.get_yaxis_transform(), color=tone, fontsize=10, va="center")

@@ -191,7 +191,7 @@ def alike(*variants: Variant) -> ClaimRule:
 
 def _limits(change: Paired | None) -> str:
     """The interval of the equivalence test, in words."""
-    limits = equivalence_interval(change) if change is not None else None
+    limits = equivalence_interval(change)
     if change is None or limits is None:
         return ""
     return f", {100 * (1 - 2 * CLEAR / change.looks):g}% interval {limits[0]:+.2f} to {limits[1]:+.2f}"
@@ -458,7 +458,7 @@ def _black_correlation(result: CellResult) -> float | None:
 def _over_bases(results: Results, read: Callable[[CellResult], float | None]) -> str:
     """The 95% interval of a mean over bases, in words; empty for a single base."""
     change = _beyond(results, read, 0.0)
-    limits = interval(change, 1 - CLEAR) if change is not None else None
+    limits = interval(change, 1 - CLEAR)
     return (
         ""
         if change is None or limits is None

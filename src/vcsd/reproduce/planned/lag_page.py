@@ -219,13 +219,13 @@ def _acc_table(runs: LagRuns) -> Iterator[str]:
     for variant in LAG.variants:
         accs = list(runs.accs(variant).values())
         change = runs.change(variant) if variant is not NOW else None
-        ends = None if change is None else interval(change, LEVEL)
+        ends = interval(change, LEVEL)
         rows.append(
             [
                 variant.name,
                 str(len(accs)),
                 shown(spread(accs)) if accs else "",
-                "" if change is None else f"{change.difference.mean:+.2f}",
+                "" if change is None else f"{change.mean:+.2f}",
                 "" if change is None or change.unread is None else unread_change(change.unread, digits=2),
                 "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
                 "" if variant is NOW else on_this_base(change),
@@ -279,8 +279,7 @@ def draw(runs: LagRuns) -> Figure | None:
     right.text(_lag(NOW), 0.9 * MARGIN, f"shaded: {TOO_SMALL}", fontsize=8, color="#1f7a6d", va="top")
     for variant in LATER:
         change = runs.change(variant)
-        error = None if change is None else error_bar(change)
-        if change is not None and error is not None:
+        if change is not None and (error := error_bar(change)) is not None:
             right.errorbar([_lag(variant)], [change.mean], yerr=error, fmt="o", color="#1f7a6d", capsize=4)
     right.set_ylabel(f"points minus lag 0, {LEVEL:.0%} interval;\nline at 0: no difference", fontsize=9)
     for axis in (left, right):

@@ -119,7 +119,7 @@ def _means(axis: Axes, changes: Mapping[float, Paired], name: str, place: int) -
     axis.plot(doses, [change.mean for change in changes.values()], "o", color=tone, label=name, markersize=6)
     low, high = axis.get_ylim()
     for dose, change in zip(doses, changes.values(), strict=True):
-        limits = interval(change, 0.95)
+        limits = interval(change)
         if limits is None:
             continue
         axis.plot([dose, dose], [max(low, limits[0]), min(high, limits[1])], "-", color=tone, linewidth=1.2)

@@ -66,18 +66,20 @@ class FinishedRuns:
             self._results[run] = self.listed.cell(run, self.out, full_sweep(self.out)).result()
         return self._results[run]
 
+    def _result_of(self, variant: str, base: str, seed: int) -> CellResult | None:
+        own = next(each for each in self.variants(base) if each.name == variant)
+        return self.result(PlannedRun(own, base, seed))
+
     def score(self, variant: str, base: str, seed: int, suite: str | None = None) -> float | None:
         """Acc of a variant, or its score on a suite; None without a result."""
-        each = next(each for each in self.variants(base) if each.name == variant)
-        result = self.result(PlannedRun(each, base, seed))
+        result = self._result_of(variant, base, seed)
         if result is None:
             return None
         return result["acc"] if suite is None else result["scores"][suite]
 
     def unread(self, variant: str, base: str, seed: int, suite: str | None = None) -> float:
         """The share of unread answers in percent, of all suites or of one; nan if it is not recorded."""
-        each = next(each for each in self.variants(base) if each.name == variant)
-        result = self.result(PlannedRun(each, base, seed))
+        result = self._result_of(variant, base, seed)
         share = None if result is None else unread_share(result, suite)
         return nan if share is None else share
 

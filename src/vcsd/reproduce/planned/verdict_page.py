@@ -155,7 +155,7 @@ def _acc(runs: PlannedResults, name: str, base: str) -> str:
 
 
 def _short(change: Paired | None) -> str:
-    limits = interval(change, 0.95) if change is not None else None
+    limits = interval(change)
     if change is None or limits is None:
         return "missing"
     unread = unread_note(change.unread, digits=2)
@@ -169,7 +169,7 @@ def _suites(runs: PlannedResults) -> Iterator[str]:
     rows = []
     total = over(runs, MAIN_CONTROL)
     for name, change in {**changes, "Acc": total}.items():
-        limits = interval(change, 0.95) if change is not None else None
+        limits = interval(change)
         suite = None if name == "Acc" else name
         means = [over_bases(runs.scores(each, runs.verdict_bases, suite)).mean for each in (MAIN_CONTROL, VCSD.name)]
         if change is None or limits is None or change.p is None or change.detectable is None:
@@ -302,7 +302,7 @@ def all_runs(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
             continue
         by_base = {base: acc for (base, _), acc in accs.items()}
         gain = runs.change(BASE.name, name, bases)
-        limits = interval(gain, 0.95) if gain is not None else None
+        limits = interval(gain)
         rows.append(
             [
                 name,
