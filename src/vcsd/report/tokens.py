@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
-CANDIDATE_COLUMNS = ("image", "control", "contrast", "target", "student")
-
+_CANDIDATE_HEAD = "".join(f"<th>{column}" for column in ("image", "control", "contrast", "target", "student"))
 
 MOST_SCALE = 6.0
 """Nats. Stronger contrasts get the full colour too: one token that a view rules out must not pale all others."""
@@ -57,7 +56,6 @@ class TokenRow:
     name: str
     note: str
     tokens: Sequence[ColouredToken]
-    columns: Sequence[str] = CANDIDATE_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,29 +116,21 @@ def token_rows(rows: Sequence[TokenRow], scale: float) -> Html:
 
 def _row(row: TokenRow, group: str, scale: float) -> str:
     title = f'<h3>{text(row.name)} <span class="soft">{text(row.note)}</span></h3>'
-    return title + tokens_only(row.name, row.tokens, group=group, scale=scale, columns=row.columns)
+    return title + tokens_only(row.name, row.tokens, group=group, scale=scale)
 
 
-def tokens_only(
-    name: str,
-    tokens: Sequence[ColouredToken],
-    *,
-    group: str,
-    scale: float,
-    columns: Sequence[str] = CANDIDATE_COLUMNS,
-) -> Html:
+def tokens_only(name: str, tokens: Sequence[ColouredToken], *, group: str, scale: float) -> Html:
     """Show a response without a heading. `group` is unique on the page; a screen reader reads out the name."""
-    head = "".join(f"<th>{text(column)}" for column in columns)
-    shown = "".join(_token(token, group, scale, head) for token in tokens)
+    shown = "".join(_token(token, group, scale) for token in tokens)
     return Html(f'<div class="tokens" role="radiogroup" aria-label="{text(name)}">{shown}</div>')
 
 
-def _token(token: ColouredToken, group: str, scale: float, head: str) -> str:
+def _token(token: ColouredToken, group: str, scale: float) -> str:
     level = percent(token.value, scale)
     colour = f' class="{"warm" if level > 0 else "cool"}" style="--c:{abs(level)}"' if level else ""
     shown = text(shown_token(token.text))
     lines = "".join(_line(detail) for detail in token.details)
-    table = f"<table><thead><tr><th>{head}<tbody>{lines}</table>" if lines else ""
+    table = f"<table><thead><tr><th>{_CANDIDATE_HEAD}<tbody>{lines}</table>" if lines else ""
     return (
         f'<div class="t"><label{colour}><input type="radio" name="{group}">{shown}</label>'
         f'<div class="card"><h4>{shown}</h4><p>{text(token.about)}</p>{table}</div></div>'

@@ -33,6 +33,9 @@ NEAR = 1.0
 POWER = 0.8
 """The chance with which runs should show a difference, for it to count as one that they could have shown."""
 
+_MOST_DIGITS = 6
+"""Of the end of an interval that lies near zero."""
+
 _ROUNDING = 1e-12
 """A standard error below this share of the mean is only rounding."""
 
@@ -144,9 +147,9 @@ def with_interval(change: Paired) -> str:
     return f"{change.mean:+.2f} ({limits}{unread_note(change.unread, digits=2)})"
 
 
-def _shown_end(end: float, most_digits: int = 6) -> str:
+def _shown_end(end: float) -> str:
     digits = 2
-    while end and round(end, digits) == 0 and digits < most_digits:
+    while end and round(end, digits) == 0 and digits < _MOST_DIGITS:
         digits += 1
     return f"{end:+.{digits}f}"
 

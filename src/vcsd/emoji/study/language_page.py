@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    Results = Mapping[EmojiRun, dict[str, Any]]
+    from vcsd.emoji.study.sections.language_tables import Results
+
 
 TITLES = {
     "language": "A real language model with true but skewed captions",

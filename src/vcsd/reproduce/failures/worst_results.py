@@ -220,11 +220,11 @@ def _on_opsd_with_more_bases(runs: ReadOnce) -> WorstResult | None:
     changes = sorted(power_page.changes(runs, OPSD).items(), key=lambda pair: pair[1].mean)
     if not changes:
         return None
-    families, words = {title: family for family, title in FAMILY_TITLES.items()}, {}
-    came_out = f"on {changes[0][0]}, {VCSD.name} minus {OPSD.name} {_in_brackets(changes[0][1])}"
-    for place, (title, change) in enumerate(changes):
-        rest = power_page.without_lost(runs, families[title], OPSD)
-        words[title] = power_page.says(change if rest is None else rest).replace("*", "")
+    words = {}
+    came_out = f"on {FAMILY_TITLES[changes[0][0]]}, {VCSD.name} minus {OPSD.name} {_in_brackets(changes[0][1])}"
+    for place, (family, change) in enumerate(changes):
+        rest = power_page.without_lost(runs, family, OPSD)
+        words[FAMILY_TITLES[family]] = power_page.says(change if rest is None else rest).replace("*", "")
         if place == 0 and rest is not None:
             came_out += f"; only {rest.num_bases} of its {change.num_bases} bases were not made again"
     worst: Worst = next(word for word in _JUDGED if word in words.values())
