@@ -230,6 +230,15 @@ def load_model(folder: Path, dtype: dtype) -> Any:
     return model
 
 
+def load_to_answer(folder: Path, device: str | None = None) -> Any:
+    """Load a model as it answers here: in bfloat16 on a GPU, in float32 on a CPU. `device` puts it elsewhere."""
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    model = load_model(folder, torch.bfloat16 if has_gpu else torch.float32)
+    return model.to(device or ("cuda" if has_gpu else "cpu")).eval()
+
+
 def _refuse_no_numbers(folder: Path, model: Any) -> None:
     """Raise a ConfigError if a weight holds NaN or infinity: every score would be NaN, and nothing could be learned."""
     for name, weight in model.named_parameters():

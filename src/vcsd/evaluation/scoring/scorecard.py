@@ -101,6 +101,11 @@ class Scorecard:
     benchmarks: Mapping[str, BenchmarkScore]
     made_with: MadeWith = field(default_factory=dict)
 
+    @property
+    def share_unread(self) -> float:
+        """The mean over the benchmarks of the share of answers that nothing could be read from, in percent."""
+        return sum(score.share_unread for score in self.benchmarks.values()) / len(self.benchmarks)
+
     def marks(self) -> dict[tuple[str, str], bool]:
         """Return whether each answer is right, by benchmark and question."""
         return {
