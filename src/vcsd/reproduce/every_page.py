@@ -60,7 +60,7 @@ def page_texts(out: Path) -> dict[str, str]:
     planned = {
         verdict_page.PAGE: verdict_page.verdict_page(runs, contrast_at_paper_size(out)),
         dose_page.PAGE: dose_page.dose_page(runs),
-        so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
+        so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs)),
         lag_page.PAGE: lag_page.lag_page(lag_page.lag_runs(out)),
         **_read_once(out, results, runs),
         precheck_page.PAGE: precheck_page.precheck_page(out, precheck_on_new_bases(out), left_out(out)),

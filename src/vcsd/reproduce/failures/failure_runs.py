@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
-from vcsd.reproduce.cell import full_sweep
 from vcsd.reproduce.judged.judged_claims import QWEN3_5_LIST
 from vcsd.reproduce.pages.first_screen import COMMAND
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST
@@ -105,8 +104,7 @@ class ReadOnce:
 def read_once(out: Path, name: str) -> ReadOnce:
     """Read a list, its results, and whether its time is over."""
     runs = planned_results(out, name)
-    on_shipped = [run for run in runs.listed.runs if run.base.startswith(SHIPPED)]
-    shipped = {run: runs.listed.cell(run, out, full_sweep(out)).result() for run in on_shipped}
+    shipped = {run: runs.result(run) for run in runs.listed.runs if run.base.startswith(SHIPPED)}
     return ReadOnce(name, runs, shipped, _reasons(out).get(name))
 
 

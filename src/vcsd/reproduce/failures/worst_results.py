@@ -45,7 +45,7 @@ def worst_results(out: Path) -> dict[str, WorstResult]:
     worst = {
         verdict_page.PAGE: _adds(runs),
         dose_page.PAGE: _doses(runs),
-        so_far.PAGE: _so_far(so_far.FinishedRuns(runs.listed, out)),
+        so_far.PAGE: _so_far(so_far.FinishedRuns(runs)),
         lag_page.PAGE: _lag(lag_page.lag_runs(out)),
         precheck_page.PAGE: _precheck(out),
         **{page: _language(out / page) for page in LANGUAGE_PAGES},

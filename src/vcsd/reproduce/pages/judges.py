@@ -284,13 +284,13 @@ def every_suite(results: Results) -> JudgedClaim:
     text = ", ".join(f"{name} {change.mean:+.1f}" for name, change in known.items())
     clear = sum(above(change) == "agrees" for change in known.values())
     verdict = _worst([above(change) for change in known.values()])
-    text = f"{text}; clear in {clear}{_unread(results, OPSD, VCSD, known)}" if known else ""
+    text = f"{text}; clear in {clear}{_unread(results, known)}" if known else ""
     return JudgedClaim(text, verdict, list(known.values()))
 
 
-def _unread(results: Results, before: Variant, after: Variant, suites: Mapping[str, Paired]) -> str:
-    """The change in unread answers next to differences of single suites: over all of them, and of each if known."""
-    change = acc_change(results, before, after, results.smallest)
+def _unread(results: Results, suites: Mapping[str, Paired]) -> str:
+    """The change in unread answers from OPSD to VCSD: over all suites, and of each if known."""
+    change = acc_change(results, OPSD, VCSD, results.smallest)
     note = "" if change is None else unread_note(change.unread, digits=2)
     single = {name: each.unread for name, each in suites.items() if each.unread is not None}
     if change is not None and change.unread is not None and math.isnan(change.unread):

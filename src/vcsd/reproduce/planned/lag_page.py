@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ from vcsd.errors import VcsdError, install_command
 from vcsd.evaluation.scoring.compare import spread
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.report.parts import unread_change
-from vcsd.reproduce.cell import full_sweep
 from vcsd.reproduce.experiments import LAG
 from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
 from vcsd.reproduce.pages.plots import error_bar, state_origin
@@ -28,8 +27,7 @@ from vcsd.reproduce.pages.provenance import hardware_line
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, paired, shown, with_interval
 from vcsd.reproduce.planned.answers import FEWEST_BASES
-from vcsd.reproduce.planned.planned_results import refuse_no_results
-from vcsd.reproduce.planned.run_list import read_run_list
+from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.experiments import Variant
     from vcsd.reproduce.paired_runs import Paired, Run
-    from vcsd.reproduce.planned.run_list import RunList
+    from vcsd.reproduce.planned.planned_results import PlannedResults
 
 PAGE, PICTURE, LIST = "lag.md", "lag.png", "lag_runs.json"
 COMMAND = "python -m vcsd.reproduce.planned.lag_page docs/results"
@@ -74,21 +72,12 @@ LAST_STEPS = 10
 class LagRuns:
     """The planned runs, and the results of those that are finished."""
 
-    listed: RunList
-    out: Path
-    _results: dict[Variant, dict[int, CellResult]] = field(default_factory=dict, repr=False)
+    runs: PlannedResults
 
     def results(self, variant: Variant) -> dict[int, CellResult]:
         """The results of a variant by seed."""
-        if variant not in self._results:
-            sweep = full_sweep(self.out)
-            found = {
-                run.seed: self.listed.cell(run, self.out, sweep).result()
-                for run in self.listed.runs
-                if run.variant == variant
-            }
-            self._results[variant] = {seed: result for seed, result in found.items() if result is not None}
-        return self._results[variant]
+        own = {run.seed: self.runs.result(run) for run in self.runs.listed.runs if run.variant == variant}
+        return {seed: result for seed, result in own.items() if result is not None}
 
     def accs(self, variant: Variant) -> dict[Run, float]:
         """Acc of each finished run. All runs share a base, so that each seed counts as a sample of its own."""
@@ -106,15 +95,14 @@ class LagRuns:
         """The planned runs without a result."""
         return [
             f"{run.variant.name} with seed {run.seed}"
-            for run in self.listed.runs
+            for run in self.runs.listed.runs
             if run.seed not in self.results(run.variant)
         ]
 
 
 def lag_runs(out: Path) -> LagRuns:
     """Read the planned runs and the results of a folder."""
-    refuse_no_results(out)
-    return LagRuns(read_run_list(out / LIST), out)
+    return LagRuns(planned_results(out, LIST))
 
 
 def on_this_base(change: Paired | None) -> str:
@@ -148,7 +136,7 @@ def on_this_base(change: Paired | None) -> str:
 def lag_page(runs: LagRuns) -> str:
     """Build the page."""
     missing = runs.missing()
-    num_planned = len(runs.listed.runs)
+    num_planned = len(runs.runs.listed.runs)
     lines = first_screen(
         "Does it matter that rollouts are drawn ahead?",
         question=QUESTION,
@@ -266,7 +254,7 @@ def draw(runs: LagRuns) -> Figure | None:
         return None
     figure = Figure(figsize=(8.4, 3.4))
     left, right = figure.subplots(1, 2)
-    for seed in dict.fromkeys(run.seed for run in runs.listed.runs):
+    for seed in dict.fromkeys(run.seed for run in runs.runs.listed.runs):
         points = {_lag(v): runs.results(v)[seed]["acc"] for v in with_results if seed in runs.results(v)}
         left.plot(list(points), list(points.values()), ".-", color="#c9ccd1", linewidth=1)
     for variant in with_results:

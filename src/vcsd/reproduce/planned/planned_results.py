@@ -14,7 +14,7 @@ from vcsd.reproduce.cell import Cell, full_sweep
 from vcsd.reproduce.cell_result import read_results
 from vcsd.reproduce.pages.from_files import RecordedBase
 from vcsd.reproduce.paired_runs import paired
-from vcsd.reproduce.planned.run_list import RunList, read_run_list
+from vcsd.reproduce.planned.run_list import SHIPPED, RunList, read_run_list
 from vcsd.reproduce.results import suite as score_on
 from vcsd.reproduce.results import unread_share
 from vcsd.world.parameters import PARAMETERS
@@ -36,7 +36,7 @@ RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/planned
 
 @dataclass(frozen=True, eq=False)
 class PlannedResults:
-    """A list of planned runs, and the results of those on new bases that are finished."""
+    """A list of planned runs, and the results of those that are finished, on new bases and on shipped ones."""
 
     listed: RunList
     out: Path
@@ -67,9 +67,15 @@ class PlannedResults:
     def result(self, run: PlannedRun) -> CellResult | None:
         """The result of a run; None if it is missing."""
         if run not in self._results:
-            base = self.recorded.get(run.base)
-            self._results[run] = Cell(run.variant, base, run.seed, full_sweep(self.out)).result() if base else None
+            self._results[run] = self._stored_result(run)
         return self._results[run]
+
+    def _stored_result(self, run: PlannedRun) -> CellResult | None:
+        sweep = full_sweep(self.out)
+        if run.base.startswith(SHIPPED):
+            return self.listed.cell(run, self.out, sweep).result()
+        base = self.recorded.get(run.base)
+        return Cell(run.variant, base, run.seed, sweep).result() if base else None
 
     def finished(self, variant: str, bases: Iterable[str]) -> dict[Run, CellResult]:
         """The results of a variant on some bases."""
@@ -107,15 +113,10 @@ class PlannedResults:
         return [run for run in self.runs if run.base in wanted and self.result(run) is None]
 
 
-def refuse_no_results(out: Path) -> None:
-    """Raise a ConfigError unless a folder has results."""
-    if not (out / "cells").is_dir():
-        raise ConfigError([f"{out} has no folder cells. Pass a folder of results, such as docs/results."])
-
-
 def planned_results(out: Path, list_name: str = LIST) -> PlannedResults:
     """Read a list of planned runs and the bases that the results of a folder name."""
-    refuse_no_results(out)
+    if not (out / "cells").is_dir():
+        raise ConfigError([f"{out} has no folder cells. Pass a folder of results, such as docs/results."])
     listed = read_run_list(out / list_name)
     return PlannedResults(listed, out, _recorded(out, listed))
 

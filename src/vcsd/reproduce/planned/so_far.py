@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
 from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
-from vcsd.reproduce.cell import full_sweep
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD, Variant
 from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
@@ -24,10 +23,9 @@ from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from vcsd.reproduce.cell_result import CellResult
-    from vcsd.reproduce.planned.run_list import RunList
+    from vcsd.reproduce.planned.planned_results import PlannedResults
 
 PAGE = "sharpening_so_far.md"
 REFERENCES = (BASE, OPSD, VCSD)
@@ -37,14 +35,12 @@ REFERENCES = (BASE, OPSD, VCSD)
 class FinishedRuns:
     """The planned runs on the shipped bases that have results, with base, OPSD and VCSD of the same base and seed."""
 
-    listed: RunList
-    out: Path
-    _results: dict[PlannedRun, CellResult | None] = field(default_factory=dict, repr=False)
+    runs: PlannedResults
 
     @property
     def planned(self) -> list[PlannedRun]:
         """The planned runs that start from a shipped base."""
-        return [run for run in self.listed.runs if run.base.startswith(SHIPPED)]
+        return [run for run in self.runs.listed.runs if run.base.startswith(SHIPPED)]
 
     @property
     def bases(self) -> list[str]:
@@ -53,22 +49,16 @@ class FinishedRuns:
 
     def seeds(self, base: str) -> list[int]:
         """The seeds of a base for which at least one planned run is finished."""
-        finished = {run.seed for run in self.planned if run.base == base and self.result(run) is not None}
+        finished = {run.seed for run in self.planned if run.base == base and self.runs.result(run) is not None}
         return sorted(finished)
 
     def variants(self, base: str) -> list[Variant]:
         """Base, OPSD and VCSD, then what was planned for a base, in the order of the list."""
         return list(dict.fromkeys((*REFERENCES, *(run.variant for run in self.planned if run.base == base))))
 
-    def result(self, run: PlannedRun) -> CellResult | None:
-        """The result of a run, found by the hash of everything that it depends on."""
-        if run not in self._results:
-            self._results[run] = self.listed.cell(run, self.out, full_sweep(self.out)).result()
-        return self._results[run]
-
     def _result_of(self, variant: str, base: str, seed: int) -> CellResult | None:
         own = next(each for each in self.variants(base) if each.name == variant)
-        return self.result(PlannedRun(own, base, seed))
+        return self.runs.result(PlannedRun(own, base, seed))
 
     def score(self, variant: str, base: str, seed: int, suite: str | None = None) -> float | None:
         """Acc of a variant, or its score on a suite; None without a result."""
@@ -88,7 +78,7 @@ class FinishedRuns:
         return [
             f"{run.variant.name} ({title(run.base)}, seed {run.seed})"
             for run in self.planned
-            if self.result(run) is None
+            if self.runs.result(run) is None
         ]
 
 
@@ -259,7 +249,7 @@ def _table(runs: FinishedRuns, base: str) -> Iterator[str]:
 
 
 def _made(runs: FinishedRuns, missing: list[str]) -> Iterator[str]:
-    found = (runs.result(run) for run in runs.planned)
+    found = (runs.runs.result(run) for run in runs.planned)
     results = [result for result in found if result is not None and RUN_COMMAND in result["command"]]
     yield from ("## How this was made", "")
     yield hardware_line(results)
