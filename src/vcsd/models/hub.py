@@ -230,12 +230,15 @@ def load_model(folder: Path, dtype: dtype) -> Any:
     return model
 
 
-def load_to_answer(folder: Path, device: str | None = None) -> Any:
-    """Load a model as it answers here: in bfloat16 on a GPU, in float32 on a CPU. `device` puts it elsewhere."""
+def load_to_answer(folder: Path, *, dtype: dtype | None = None, device: str | None = None) -> Any:
+    """Load a model in eval mode, on a GPU if there is one: there in bfloat16, on a CPU in float32.
+
+    `dtype` and `device` replace these choices.
+    """
     import torch
 
     has_gpu = torch.cuda.is_available()
-    model = load_model(folder, torch.bfloat16 if has_gpu else torch.float32)
+    model = load_model(folder, dtype or (torch.bfloat16 if has_gpu else torch.float32))
     return model.to(device or ("cuda" if has_gpu else "cpu")).eval()
 
 

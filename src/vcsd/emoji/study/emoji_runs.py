@@ -45,7 +45,7 @@ from vcsd.errors import ConfigError, VcsdError
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.method import METHODS
 from vcsd.models.family import base_model
-from vcsd.models.hub import load_model
+from vcsd.models.hub import load_to_answer
 from vcsd.models.processor import load_processor
 from vcsd.monitor.guard import Guard, first_step
 from vcsd.monitor.lines import read_lines
@@ -218,7 +218,7 @@ class EmojiStudy:
         }
 
     def _measure(self, run: EmojiRun) -> dict[str, object]:
-        model = load_model(self.bases / run.base, torch.float32).to(self.device).eval()
+        model = load_to_answer(self.bases / run.base, dtype=torch.float32)
         if run.variant == "base":
             return self._scores(run, model)
         processor = load_processor(self.bases / run.base)
@@ -239,7 +239,7 @@ class EmojiStudy:
         seconds = time.monotonic() - started
         gc.collect()
         self._keep(run, work)
-        student = load_model(self.bases / run.base, torch.float32).to(self.device).eval()
+        student = load_to_answer(self.bases / run.base, dtype=torch.float32)
         measured: dict[str, object] = {}
         scores_at: dict[str, object] = {}
         unrounded_at: dict[str, object] = {}
