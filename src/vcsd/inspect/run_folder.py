@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vcsd.checkpoint.lock import process_in
-from vcsd.checkpoint.whole_file import read_object
+from vcsd.checkpoint.whole_file import read_object, value_at
 from vcsd.data.skips import MIN_ROWS_SEEN
 from vcsd.errors import ConfigError, refuse_missing_folder, shown
 from vcsd.evaluation.asked_questions import ASKED
@@ -92,10 +92,7 @@ class RunRecord:
 
     def setting(self, *keys: str) -> object:
         """Return a value of the configuration, or None."""
-        value: object = self.config
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
+        return value_at(self.config, *keys)
 
     def answers(self) -> dict[tuple[str, str], str]:
         """Return the text of each answer behind the scorecard, by benchmark and question; the latest counts.
