@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from transformers import TrainerCallback
 
 from vcsd import run
@@ -24,11 +25,12 @@ from vcsd.evaluation.scoring.compare import spread
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.lora.effective import effective_changes, relative_error
 from vcsd.models.family import base_model
+from vcsd.models.hub import load_to_answer
 from vcsd.reproduce.base_folders import Base
 from vcsd.reproduce.cell import Cell, Sweep
 from vcsd.reproduce.experiments import Variant
 from vcsd.reproduce.paired_runs import shown
-from vcsd.reproduce.runners import exam_of, load_base, scores
+from vcsd.reproduce.runners import exam_of, scores
 from vcsd.reproduce.training_prompts import write_prompts
 
 
@@ -110,7 +112,7 @@ def main() -> None:
     num_prompts = 64 if options.tiny else 1024
     sweep = Sweep(recipe_path("world/demo"), options.out, options.questions, num_prompts, tuple(changes))
     exam = exam_of(options.base, options.questions)
-    base = scores(exam, exam.take(load_base(options.base), name="base"))
+    base = scores(exam, exam.take(load_to_answer(options.base, dtype=torch.float32), name="base"))
     print(f"base: Acc {base['acc']:.2f}, usual {base['usual']:.2f}", flush=True)
     for seed in options.seeds:
         for number, variant in enumerate(variants(options)):

@@ -1,10 +1,11 @@
 """The types that data passes through, in order.
 
-    row of a file -> Example -> Encoded -> Rollout -> Batch -> Group -> PackedRow -> Scores -> loss -> update
+    row of a file -> Example -> Encoded -> Shown -> Rollout -> Batch -> Group -> PackedRow -> Scores -> loss -> update
     -> checkpoint -> exported model -> Question -> Prediction -> Verdict -> Scorecard
 
 Example      one question about images, read from a row                              here, built in `vcsd.data`
 Encoded      its prompt under one view: token ids and pixels                         `vcsd.models.encode`
+Shown        its prompt under every view that a step needs, before sampling          `vcsd.batch`
 Rollout      a response that the student sampled, and why it stopped                 here, drawn in `vcsd.rollout`
 Batch        a step's prompts under every view, with the same responses in each      `vcsd.batch`
 Group        one prompt under one view, with its responses                           `vcsd.models.packed.packing`

@@ -8,7 +8,7 @@ from vcsd.inspect.contrast_page import probability
 from vcsd.inspect.opened import world_question
 from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore
 from vcsd.method import METHODS
-from vcsd.report.tokens import signed_number
+from vcsd.report.parts import signed
 
 pytestmark = pytest.mark.browser
 
@@ -55,11 +55,11 @@ def test_arrow_keys_move_from_token_to_token_and_the_panel_shows_its_numbers(loo
         page.keyboard.press("ArrowRight")
         (card,) = [card for card in page.query_selector_all(".card") if card.is_visible()]
         shown = card.inner_text()
-        assert f"contrast {signed_number(token.realised.contrast)} nats" in shown
+        assert f"contrast {signed(token.realised.contrast, digits=4)} nats" in shown
         assert f"{token.support_size} candidate" in shown
         rows = [row.inner_text().split("\t") for row in card.query_selector_all("tbody tr")]
         assert [row[1:4] for row in rows] == [
-            [probability(one.log_p_original), probability(one.log_p_control), signed_number(one.contrast)]
+            [probability(one.log_p_original), probability(one.log_p_control), signed(one.contrast, digits=4)]
             for one in token.candidates
         ]
         targets = ["-" if one.log_q is None else probability(one.log_q) for one in token.candidates]

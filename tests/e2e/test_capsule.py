@@ -215,6 +215,7 @@ def test_damaged_sessions_are_a_warning_and_a_capsule_that_can_be_read(folder, t
 @pytest.mark.parametrize(
     "sessions",
     [
+        None,
         [],
         "here",
         [{"after_step": 1, "environment": {}, "settings": ""}],
@@ -228,12 +229,6 @@ def test_machines_that_do_not_cover_the_steps_are_refused(capsule, tmp_path, ses
     write_capsule(capsule, tmp_path / "odd.json")
     with pytest.raises(ConfigError, match="which machine made which step"):
         read_capsule(tmp_path / "odd.json")
-
-
-def test_a_capsule_of_an_earlier_version_without_sessions_is_read(capsule, tmp_path):
-    del capsule["environment"]["sessions"]
-    write_capsule(capsule, tmp_path / "early.json")
-    assert read_capsule(tmp_path / "early.json") == capsule
 
 
 def test_a_changed_file_is_refused_and_so_is_another_seal(folder, capsule, tmp_path):

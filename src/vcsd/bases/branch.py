@@ -21,8 +21,8 @@ from vcsd.bases.card import CARD
 from vcsd.bases.curriculum import Curriculum, command_line
 from vcsd.bases.pretrain import NUM_MEASURED, pretrain
 from vcsd.checkpoint import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
-from vcsd.errors import ConfigError, RunError, VcsdError
-from vcsd.visible import visible
+from vcsd.errors import ConfigError, RunError
+from vcsd.terminal import exit_on_error
 from vcsd.world.parameters import PARAMETERS
 
 LAST_STAGE = (
@@ -85,7 +85,7 @@ def main() -> None:
         sys.stdout.write(f"{done}/{total}  {line}\n")
         sys.stdout.flush()
 
-    try:
+    with exit_on_error():
         plan = Curriculum(options.family, options.size, options.seed, PARAMETERS.changed(options.overrides))
         values = asdict(plan.parameters) | {name: getattr(PARAMETERS, name) for name in LAST_STAGE}
         stem = Curriculum(options.family, options.size, options.seed, type(PARAMETERS)(**values))
@@ -97,9 +97,6 @@ def main() -> None:
             return
         branch(stem, options.stem, plan, options.out)
         pretrain(plan, options.out, device=options.device, tell=tell, command=command, num_measured=options.questions)
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from vcsd.bases.card import read_card
 from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.scoring.score_predictions import check_failed
-from vcsd.models.hub import load_model
+from vcsd.models.hub import load_to_answer
 from vcsd.models.processor import load_processor
 from vcsd.monitor.work_bar import WorkBar
 from vcsd.rollout.contrast_engine import ContrastEngine
@@ -195,8 +195,6 @@ def gates(
 def measure_folder(folder: Path, *, num: int, split: str) -> BaseScores:
     """Measure a base in a folder, in the world of its card, on a GPU if there is one."""
     parameters, checked = Parameters.from_json(read_card(folder)["world"]), checked_split(split)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    processor = load_processor(folder)
-    model = load_model(folder, torch.float32)
+    processor, model = load_processor(folder), load_to_answer(folder, dtype=torch.float32)
     with WorkBar("measuring") as bar:
-        return gates(model.to(device).eval(), processor, num=num, split=checked, parameters=parameters, bar=bar)
+        return gates(model, processor, num=num, split=checked, parameters=parameters, bar=bar)

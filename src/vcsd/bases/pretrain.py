@@ -38,9 +38,9 @@ from vcsd.bases.tiny_models import build_model
 from vcsd.bases.tokenizer import write_processor_files
 from vcsd.checkpoint import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
 from vcsd.checkpoint.lock import only_process
-from vcsd.errors import RunError, VcsdError
+from vcsd.errors import RunError
 from vcsd.models.processor import load_processor
-from vcsd.visible import visible
+from vcsd.terminal import exit_on_error
 from vcsd.world.checks import refuse_no_folder, refuse_seed
 from vcsd.world.parameters import PARAMETERS
 from vcsd.world.questions.suites import build_suites
@@ -328,13 +328,10 @@ def main() -> None:
         sys.stdout.write(f"{time.monotonic() - started:6.1f} s  {done}/{total}  {line}\n")
         sys.stdout.flush()
 
-    try:
+    with exit_on_error():
         plan = Curriculum(options.family, options.size, options.seed, PARAMETERS.changed(options.overrides))
         command = command_line("python -m vcsd.bases.pretrain", plan, options.overrides)
         pretrain(plan, options.out, device=options.device, tell=tell, command=command)
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
 
 
 if __name__ == "__main__":

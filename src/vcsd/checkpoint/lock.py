@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import shutil
 import socket
 import time
 from contextlib import contextmanager, suppress
@@ -78,6 +79,16 @@ def _lock(file: TextIO) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)
         time.sleep(random.uniform(0, _LONGEST_LOOK))
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def empty(folder: Path) -> None:
+    """Remove everything in a folder but its lock. Create the folder if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != NAME:
+            path.unlink()
 
 
 def refuse_in_use(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
-from vcsd.checkpoint.lock import NAME, is_abandoned, only_process
+from vcsd.checkpoint.lock import NAME, empty, is_abandoned, only_process
 from vcsd.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         with only_process(partial):
             try:
-                _empty(partial)
+                empty(partial)  # a killed process may have left files
                 yield partial
                 partial.rename(folder)  # an empty folder of this name is replaced
             except BaseException:
@@ -85,15 +85,6 @@ def _unwritable(folder: Path, error: Exception) -> RunError:
         f"{folder} cannot be written: {error}. Nothing is left of it. Check its place and the free space, or choose "
         "another folder."
     )
-
-
-def _empty(partial: Path) -> None:
-    """Remove what a killed process left in a folder."""
-    for path in partial.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != NAME:
-            path.unlink()
 
 
 def _remove_abandoned(parent: Path) -> None:

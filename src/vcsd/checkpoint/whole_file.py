@@ -32,3 +32,14 @@ def read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def value_at(tree: object, *keys: str) -> Any:
+    """Return a value inside nested objects; None where a key is missing.
+
+    >>> value_at({"method": {"alpha": 1.0}}, "method", "alpha"), value_at({"method": "vcsd"}, "method", "alpha")
+    (1.0, None)
+    """
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree

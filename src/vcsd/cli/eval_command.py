@@ -192,24 +192,21 @@ def _local_answerer(
 
     If a vLLM server answers, the model stays on the CPU: it only checks the server.
     """
-    import torch
-
     from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
-    from vcsd.models.hub import load_model
+    from vcsd.models.hub import load_to_answer
     from vcsd.models.processor import load_processor
     from vcsd.rollout.contrast_engine import ContrastEngine
     from vcsd.rollout.engine import TransformersEngine
 
-    is_cuda = torch.cuda.is_available()
     with _model_files(model) as folder:
         processor = load_processor(folder, max_pixels=max_pixels)
-        weights = load_model(folder, torch.bfloat16 if is_cuda else torch.float32).eval()
+        weights = load_to_answer(folder, device=None if server is None else "cpu")
         name = folder_identity(folder)
-        weights.to("cuda" if is_cuda and server is None else "cpu")
         if engine_name == "vllm":
             fast = _vllm(model, weights, folder, processor.tokenizer, decode, server)
             return ModelAnswerer(fast, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
     engine_class = ContrastEngine if decode == "contrast" else TransformersEngine
+    is_cuda = weights.device.type == "cuda"
     engine = engine_class(weights, tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
     return ModelAnswerer(engine, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
 

@@ -169,7 +169,7 @@ def _examples(
     """Return examples spread over the data, or the world's own, and the reason for each row that cannot be read."""
     from vcsd.config.recipe import build_data
     from vcsd.data import load_examples
-    from vcsd.evaluation.benchmarks.loading import spread
+    from vcsd.evaluation.benchmarks.loading import chosen_along
     from vcsd.inspect.opened import WORLD
     from vcsd.world.questions.examples import training_examples
 
@@ -178,7 +178,7 @@ def _examples(
             raise ConfigError(["--data is missing. Only the model 'world' has data of its own."])
         return training_examples(num), {}
     source, examples, skipped = load_examples(**build_data(str(data), overrides).for_loading()), [], {}
-    for index in spread(range(len(source)), num):
+    for index in chosen_along(range(len(source)), num):
         try:
             examples.append(source[index])
         except DataError as error:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from vcsd.checkpoint.whole_file import value_at
 from vcsd.config.inherit import merged, read_chain
 from vcsd.config.recipe import Recipe, load_recipe
 from vcsd.config.shipped import recipe_path, shipped_folder
@@ -94,8 +95,7 @@ def sourced_values(path: str | Path, overrides: Iterable[str] = ()) -> list[Sour
     written = _written(chain)
     given = {override.partition("=")[0].strip() for override in overrides}
     tree = merged(chain)
-    section = tree.get("method") if isinstance(tree, dict) else None
-    preset = section.get("preset") if isinstance(section, dict) else None
+    preset = value_at(tree, "method", "preset")
     if is_preset_given := "method.preset" in given:
         preset = _given_preset(overrides)
     rows = []

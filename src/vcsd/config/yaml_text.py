@@ -63,7 +63,7 @@ class _RecipeLoader(yaml.SafeLoader):
         """Count the values, those behind an alias again."""
         is_alias = self.check_event(yaml.events.AliasEvent)
         node = super().compose_node(parent, index)
-        self._num_values += _num_nodes(node, MAX_VALUES) if is_alias else 1
+        self._num_values += _num_nodes(node) if is_alias else 1
         if self._num_values > MAX_VALUES:
             raise _problem(f"there are more than {MAX_VALUES:,} values, or aliases repeat as many", node)
         return node
@@ -97,10 +97,10 @@ def _problem(text: str, node: yaml.Node | None) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, text, None if node is None else node.start_mark)
 
 
-def _num_nodes(node: yaml.Node | None, most: int) -> int:
-    """Count the nodes of a tree with its aliases expanded; stop above `most`."""
+def _num_nodes(node: yaml.Node | None) -> int:
+    """Count the nodes of a tree with its aliases expanded; stop above `MAX_VALUES`."""
     waiting, count = [node], 0
-    while waiting and count <= most:
+    while waiting and count <= MAX_VALUES:
         inner = waiting.pop()
         count += 1
         if isinstance(inner, yaml.MappingNode):

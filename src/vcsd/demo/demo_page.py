@@ -137,14 +137,7 @@ def _charts(outcome: Outcome) -> list[Chart]:
 
 def cases(outcome: Outcome) -> list[Case]:
     """Choose answers that changed: some that became right, from all suites, and a few that became wrong."""
-    is_right = {
-        name: {
-            (suite, question): right
-            for suite, score in card.benchmarks.items()
-            for question, right in zip(score.tally.ids, score.tally.is_right, strict=True)
-        }
-        for name, card in outcome.cards.items()
-    }
+    is_right = {name: card.marks() for name, card in outcome.cards.items()}
     indices = {(question.benchmark, question.id): index for index, question in enumerate(outcome.exam.questions)}
     keys = [key for key in indices if key[0] in SEVEN]
     gained = [key for key in keys if is_right["vcsd"][key] and not is_right["base"][key]]

@@ -27,11 +27,11 @@ from vcsd.evaluation.scoring.compare import compare
 from vcsd.inspect.run_folder import read_runs
 from vcsd.inspect.run_report import write_run_report
 from vcsd.models.family import base_model
+from vcsd.models.hub import load_to_answer
 from vcsd.models.processor import load_processor
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import hardware, versions
 from vcsd.reproduce.exam import SEVEN, Exam, world_questions
-from vcsd.reproduce.runners import load_base
 from vcsd.reproduce.training_prompts import FILE, prompts_folder, write_prompts
 from vcsd.teacher import fingerprint, named_tensors
 from vcsd.world.checks import refuse_no_folder, refuse_seed
@@ -146,7 +146,8 @@ def _demonstrate(setting: Setting, processor: Processor, say: Callable[[str], No
     num = sum(question.benchmark in SEVEN for question in exam.questions)
     others = len(exam.questions) - num
     say(f"{num} questions in {len(SEVEN)} suites, {others} with usual answers; the base model answers")
-    answers = {"base": _ask(exam, load_base(setting.base, "cpu"), folder_identity(setting.base), setting.out / "base")}
+    base = load_to_answer(setting.base, dtype=torch.float32, device="cpu")
+    answers = {"base": _ask(exam, base, folder_identity(setting.base), setting.out / "base")}
     for method in ("opsd", "vcsd"):
         recipe = load_recipe(recipe_path("world/demo"), setting.overrides(method))
         steps, prompts = recipe.training_arguments().max_steps, recipe.prompts_per_step

@@ -18,7 +18,6 @@ import base64
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +28,9 @@ from vcsd.emoji.emoji_exam import scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.questions import SUITES, prompt_suites
 from vcsd.emoji.sprites import load_sprites, sprites_identity
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError
+from vcsd.terminal import exit_on_error
 from vcsd.types import message_texts
-from vcsd.visible import visible
 
 if TYPE_CHECKING:
     from vcsd.emoji.questions import SceneSplit
@@ -111,15 +110,12 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=NUM_PROMPTS)
     parser.add_argument("--questions", type=int, default=NUM_QUESTIONS, help="Per suite and split.")
     options = parser.parse_args()
-    try:
+    with exit_on_error():
         painter = ScenePainter(load_sprites(options.sprites))
         write_prompts_file(painter, options.out, options.prompts)
         splits: tuple[SceneSplit, ...] = ("dev", "test")
         for split in splits:
             write_questions_file(painter, options.out / f"emoji_{split}.tsv", split, options.questions)
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
 
 
 if __name__ == "__main__":

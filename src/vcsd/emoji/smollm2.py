@@ -24,9 +24,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 from vcsd.emoji.english import PROSE
 from vcsd.emoji.seeing_model import END, START
 from vcsd.emoji.things import CELLS, COLORS, THINGS
-from vcsd.errors import ConfigError, VcsdError, install_command
+from vcsd.errors import ConfigError, install_command
 from vcsd.models.hub import without_bars
-from vcsd.visible import visible
+from vcsd.terminal import exit_on_error
 
 MAGIC = b"GGUF"
 
@@ -100,13 +100,10 @@ def main() -> None:
     parser.add_argument("gguf", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    try:
+    with exit_on_error():
         convert(options.gguf, options.out)
         sys.stdout.write(f"weights {language_identity(options.out)}\n")
         sys.stdout.write(f"tokenizer {tokenizer_identity(options.out)}\n")
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from vcsd.emoji.things import COLORS, THINGS
-from vcsd.errors import ConfigError, VcsdError
-from vcsd.visible import visible
+from vcsd.errors import ConfigError
+from vcsd.terminal import exit_on_error
 
 SIDE = 56
 """Pixels of a sprite's side."""
@@ -109,11 +108,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--font", type=Path, default=FONT)
     options = parser.parse_args()
-    try:
+    with exit_on_error():
         save_sprites(emoji_sprites(options.font), options.out)
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -41,11 +41,11 @@ from vcsd.emoji.seeing_model import PATCH, PromptTokens, TowerSize, build_seeing
 from vcsd.emoji.smollm2 import language_identity
 from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.things import THINGS
-from vcsd.errors import ConfigError, RunError, VcsdError
+from vcsd.errors import ConfigError, RunError
 from vcsd.kernels.device import sent
 from vcsd.models.hub import without_bars
 from vcsd.monitor.machine import hardware, versions
-from vcsd.visible import visible
+from vcsd.terminal import exit_on_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -393,14 +393,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     say = timed_say()
-    try:
+    with exit_on_error():
         shares = Shares(fact=options.facts)
         plan = TeachingPlan(options.seed, options.sight_steps, options.caption_steps, shares=shares)
         torch.set_float32_matmul_precision("high")
         teach(plan, options.language, options.sprites, options.out, device=options.device, say=say)
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from vcsd.evaluation.benchmarks.world_suites import ALL, ALL_BENCHMARKS, WORLD, 
 from vcsd.evaluation.reading.marking import Marking, mark
 from vcsd.evaluation.scoring.compare import over_seeds
 from vcsd.evaluation.scoring.score_predictions import check_failed, scorecard_of
-from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.evaluation.scoring.scorecard import CARD, cards_in, folder_of_seed, load_scorecard
 from vcsd.evaluation.scoring.scorecard_page import scorecard_page
 from vcsd.evaluation.scoring.several_answers import several_answers
 from vcsd.evaluation.scoring.vlmevalkit_files import export_predictions
@@ -140,7 +140,7 @@ def evaluate(
 
 def refuse_another_model(out: Path, asker: Mapping[str, object]) -> None:
     """Raise if a folder holds the results of another model: they would be overwritten."""
-    for path in (*out.glob("scorecard.json"), *sorted(out.glob("seed-*/scorecard.json"))):
+    for path in cards_in(out):
         made_with = load_scorecard(path).made_with
         before = made_with.get("asker") or {}
         # These keys identify the weights, in this process or on a server.
@@ -188,7 +188,7 @@ def _evaluate(
                 keys=known,
                 bar=bar,
             )
-        folder = out if len(asking.seeds) == 1 else out / f"seed-{seed}"
+        folder = folder_of_seed(out, asking.seeds, seed)
         results.append(finish(folder, questions, predictions, scoring, {**made_with, "seed": seed}))
     write_seeds(out, questions, results)
     return [result.card for result in results]
@@ -255,7 +255,7 @@ def finish(
     marking, suites = scoring.marking, scoring.suites
     verdicts = mark(questions, answers, marking, suites)
     card = scorecard_of(questions, answers, verdicts, marking=marking, suites=suites, made_with=made_with)
-    card.save(folder / "scorecard.json")
+    card.save(folder / CARD)
     if any(question.example.images for question in questions):
         write_questions(folder, questions)
     marked = list(zip(questions, answers, verdicts, strict=True))

@@ -136,12 +136,12 @@ class LiveEvaluation(TrainerCallback):
         seconds = time.monotonic() - start
         self.lines.append(live_line(step, card, losses, exam.sampling, seconds, exam.own))
         entries = {name: score.entry for name, score in card.benchmarks.items()}
-        unread = sum(score.share_unread for score in card.benchmarks.values()) / len(card.benchmarks)
         listed = ", ".join(f"{name} {entry:.2f}" for name, entry in entries.items())
-        log.info("step %d  Acc %.2f  unread %.1f%%  %s  (%.0f s)", step, card.acc, unread, listed, seconds)
+        log.info("step %d  Acc %.2f  unread %.1f%%  %s  (%.0f s)", step, card.acc, card.share_unread, listed, seconds)
         if losses:
             log.warning("Step %d: %s", step, loss_message(losses))
-        return {f"{PREFIX}{name}": value for name, value in {"acc": card.acc, "unread": unread, **entries}.items()}
+        numbers = {"acc": card.acc, "unread": card.share_unread, **entries}
+        return {f"{PREFIX}{name}": value for name, value in numbers.items()}
 
     def _path(self, step: int) -> Path:
         """The file of the answers after a step."""

@@ -19,7 +19,7 @@ from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.evaluate import Scoring, finish, write_seeds
-from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.evaluation.scoring.scorecard import cards_in, folder_of_seed, load_scorecard
 from vcsd.monitor.lines import read_lines
 from vcsd.types import AnswerKind, Example, Prediction, Question, user_message
 
@@ -147,7 +147,7 @@ def _score_seeds(run: Path, asked: Asked, scoring: Scoring, out: Path) -> list[S
             stored.find(question, keys[number]) or Prediction(question.id, "", None, error="there is no prediction")
             for question, keys in zip(asked.questions, asked.keys, strict=True)
         ]
-        folder = out if len(asked.seeds) == 1 else out / f"seed-{seed}"
+        folder = folder_of_seed(out, asked.seeds, seed)
         results.append(finish(folder, asked.questions, answers, scoring, {**asked.made_with, "seed": seed}))
     write_seeds(out, asked.questions, results)
     return [result.card for result in results]
@@ -155,7 +155,7 @@ def _score_seeds(run: Path, asked: Asked, scoring: Scoring, out: Path) -> list[S
 
 def _refuse_another_reading(out: Path, marking: Marking, suites: Mapping[str, Benchmark]) -> None:
     """Raise if a folder holds scores of other rules, comparisons or another judge: they would be overwritten."""
-    for path in (*out.glob("scorecard.json"), *sorted(out.glob("seed-*/scorecard.json"))):
+    for path in cards_in(out):
         if by := _made_otherwise(load_scorecard(path), marking, suites):
             raise ConfigError([f"{out} holds scores that were made differently ({by}). Choose another folder (--out)."])
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection
+from vcsd.report.parts import signed
 from vcsd.report.tokens import (
     ColouredToken,
     HeatMap,
@@ -18,7 +19,6 @@ from vcsd.report.tokens import (
     heat_maps,
     side_by_side,
     signed_nats,
-    signed_number,
     token_rows,
 )
 
@@ -142,7 +142,7 @@ def _detail(candidate: CandidateScore, is_said: bool) -> TokenDetail:
     cells = (
         probability(candidate.log_p_original),
         probability(candidate.log_p_control),
-        signed_number(candidate.contrast),
+        signed(candidate.contrast, digits=4),
         target,
         probability(candidate.log_p_student),
     )

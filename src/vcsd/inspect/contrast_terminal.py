@@ -20,7 +20,8 @@ from vcsd.inspect.contrast_page import (
     notes,
     probability,
 )
-from vcsd.report.tokens import percent, shown_token, signed_number
+from vcsd.report.parts import signed
+from vcsd.report.tokens import percent, shown_token
 from vcsd.terminal import plain
 from vcsd.visible import visible
 
@@ -98,11 +99,11 @@ def _interest(token: TokenScore) -> float:
 def _cells(index: int, token: TokenScore) -> list[Text]:
     said, best = token.realised, token.candidates[0]
     numbers = (
-        signed_number(said.contrast),
+        signed(said.contrast, digits=4),
         probability(said.log_p_original),
         probability(said.log_p_control),
         "-" if said.log_q is None else probability(said.log_q),
         str(token.support_size),
     )
-    prefers = "" if best == said else f"{best.text.strip()} {signed_number(best.contrast)}"
+    prefers = "" if best == said else f"{best.text.strip()} {signed(best.contrast, digits=4)}"
     return [Text(str(index + 1)), plain(shown_token(said.text).strip()), *map(Text, numbers), plain(prefers)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
 from PIL import Image
 
 from vcsd.bases.shipped_bases import shipped_base
-from vcsd.models.hub import load_model, model_folder, require_image_model
+from vcsd.models.hub import load_to_answer, model_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.types import message_texts
 from vcsd.world.questions.suites import build_suite
@@ -47,10 +46,8 @@ def open_model(
     folder = folder_of(path)
     require_image_model(folder)
     processor = load_processor(folder, max_pixels=max_pixels)
-    is_cuda = torch.cuda.is_available()
-    model = load_model(folder, torch.bfloat16 if is_cuda else torch.float32)
-    model.to("cuda" if is_cuda else "cpu").eval()
-    return OpenedModel(model, processor, path if name is None else name, dict(chat_template_kwargs or {}))
+    name = path if name is None else name
+    return OpenedModel(load_to_answer(folder), processor, name, dict(chat_template_kwargs or {}))
 
 
 def folder_of(model: str) -> Path:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcsd.evaluation.live_lines import told_losses
-from vcsd.inspect.run_folder import as_written_by_a_run, prompt_of, read_run
+from vcsd.inspect.run_folder import as_written_by_a_run, read_run, seconds_by_phase
 from vcsd.terminal import plain
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ def seconds_left(run: RunRecord) -> float | None:
     """Estimate the time left from the latest steps; None if it is unknown."""
     if run.max_steps is None or not run.steps:
         return None
-    recent: list[float] = [
-        sum(float(value) for key, value in record.items() if key.startswith("seconds/") and value is not None)
-        for record in run.steps[-RECENT:]
-    ]
+    recent = [sum(seconds_by_phase(record).values()) for record in run.steps[-RECENT:]]
     return sum(recent) / len(recent) * (run.max_steps - run.last_step)
 
 
@@ -154,8 +151,7 @@ def _phases(run: RunRecord) -> Table:
     table.add_column("seconds", justify="right")
     table.add_column("peak GiB", justify="right")
     last = run.steps[-1] if run.steps else {}
-    phases = [key.partition("/")[2] for key in last if key.startswith("seconds/")]
-    for phase in phases:
+    for phase in seconds_by_phase(last):
         mean, peak = run.mean(f"seconds/{phase}"), last.get(f"peak_bytes/{phase}")
         memory = "-" if peak is None else f"{peak / 2**30:.1f}"
         table.add_row(plain(phase), "-" if mean is None else f"{mean:.3g}", memory)

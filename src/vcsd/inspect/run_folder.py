@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vcsd.checkpoint.lock import process_in
-from vcsd.checkpoint.whole_file import read_object
+from vcsd.checkpoint.whole_file import read_object, value_at
 from vcsd.data.skips import MIN_ROWS_SEEN
 from vcsd.errors import ConfigError, refuse_missing_folder, shown
 from vcsd.evaluation.asked_questions import ASKED
 from vcsd.evaluation.asked_questions import FILE as QUESTIONS
 from vcsd.evaluation.live_lines import FILE as EVALUATIONS
-from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.evaluation.scoring.scorecard import CARD, load_scorecard
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import ENVIRONMENT, sessions_of
 from vcsd.monitor.timeline import SYNC_FILE
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.monitor.lines import JsonLine
 
-CARD, SKIPPED = "scorecard.json", "skipped.jsonl"
+SKIPPED = "skipped.jsonl"
 
 RunState = Literal["finished", "running", "stopped", "evaluated"]
 """A run that crashed and one that a person stopped look alike: both have fewer steps than planned. A model that was
@@ -92,10 +92,7 @@ class RunRecord:
 
     def setting(self, *keys: str) -> object:
         """Return a value of the configuration, or None."""
-        value: object = self.config
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
+        return value_at(self.config, *keys)
 
     def answers(self) -> dict[tuple[str, str], str]:
         """Return the text of each answer behind the scorecard, by benchmark and question; the latest counts.
@@ -128,6 +125,15 @@ class RunRecord:
         return sum(values) / len(values) if values else None
 
 
+def seconds_by_phase(record: JsonLine) -> dict[str, float]:
+    """Return the seconds that each phase of a step took, from its line of metrics."""
+    return {
+        key.partition("/")[2]: float(value)
+        for key, value in record.items()
+        if key.startswith("seconds/") and value is not None
+    }
+
+
 def _asked_name(record: JsonLine) -> tuple[str, str]:
     return str(record.get("benchmark")), str(record.get("question"))
 
@@ -145,7 +151,7 @@ def _machines(folder: Path) -> dict[str, str]:
 def read_run(folder: Path, name: str | None = None) -> RunRecord:
     """Read a run's folder. Raise a ConfigError if it holds no run."""
     refuse_missing_folder(folder)
-    if not any((folder / name).is_file() for name in ("config.json", "metrics.jsonl", "scorecard.json")):
+    if not any((folder / name).is_file() for name in ("config.json", "metrics.jsonl", CARD)):
         seed = next(iter(sorted(folder.glob(f"seed-*/{CARD}"))), None)
         advice = "Pass the folder that trainer.output_dir names, or that of an evaluation (--out of vcsd eval)."
         advice = advice if seed is None else f"Pass one of its seeds, such as {seed.parent}."
@@ -189,20 +195,10 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
     return [read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
-def prompt_of(sample: JsonLine) -> str:
-    """Return the text of a sample's prompt, without its images."""
-    return "\n".join(
-        str(part.get("text", ""))
-        for message in sample.get("prompt", ())
-        for part in message.get("content", ())
-        if isinstance(part, dict) and part.get("type") == "text"
-    )
-
-
-def spread(records: Sequence[T], most: int) -> list[T]:
+def evenly_chosen(records: Sequence[T], most: int) -> list[T]:
     """Choose records evenly from the first to the last.
 
-    >>> [record["step"] for record in spread([{"step": step} for step in range(7)], 3)]
+    >>> [record["step"] for record in evenly_chosen([{"step": step} for step in range(7)], 3)]
     [0, 3, 6]
     """
     if len(records) <= most:

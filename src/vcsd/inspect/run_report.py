@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vcsd.errors import ConfigError
 from vcsd.evaluation.live_lines import live_unread_share
 from vcsd.evaluation.scoring.compare import compare
-from vcsd.inspect.run_folder import as_written_by_a_run
+from vcsd.inspect.run_folder import as_written_by_a_run, seconds_by_phase
 from vcsd.inspect.run_samples import sampled
 from vcsd.inspect.run_sections import alarms, configuration, disagreements, weight_syncs
 from vcsd.report import parts
@@ -258,13 +258,7 @@ def _changed(change: Difference) -> Score:
 
 def _costs(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> Html:
     """Show seconds and peak memory of each phase, and the seconds of every step."""
-    phases = dict.fromkeys(
-        key.partition("/")[2]
-        for run in runs
-        for record in run.steps[:1]
-        for key in record
-        if key.startswith("seconds/")
-    )
+    phases = dict.fromkeys(phase for run in runs for record in run.steps[:1] for phase in seconds_by_phase(record))
     rows = [[phase, *(_seconds(run, phase) for run in runs)] for phase in phases]
     if not rows:
         return Html("")
@@ -288,8 +282,5 @@ def _memory(run: RunRecord, phase: str) -> str:
 
 
 def _step_seconds(run: RunRecord) -> list[tuple[float, float]]:
-    return [
-        (float(record["step"]), sum(value for key, value in record.items() if key.startswith("seconds/")))
-        for record in run.steps
-        if any(key.startswith("seconds/") for key in record)
-    ]
+    seconds = [(float(record["step"]), seconds_by_phase(record)) for record in run.steps]
+    return [(step, sum(own.values())) for step, own in seconds if own]

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.live_lines import told_losses
-from vcsd.inspect.run_folder import spread
+from vcsd.inspect.run_folder import evenly_chosen
 from vcsd.inspect.run_samples import MOST_TEXT, stored_pictures
 from vcsd.report.chart import Chart, Line, line_charts
 from vcsd.report.markup import Html, text
@@ -41,7 +41,7 @@ def disagreements(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[C
     scored = [run for run in runs if run.scorecard is not None]
     if len(scored) < 2:
         return []
-    marks = [_marks(run) for run in scored]
+    marks = [run.scorecard.marks() for run in runs if run.scorecard is not None]
     shared = [key for key in marks[0] if all(key in own for own in marks)]
     known = {key: (run, record) for run in scored for key, record in run.questions().items()}
     gained = [key for key in shared if marks[-1][key] and not any(own[key] for own in marks[:-1])]
@@ -49,8 +49,8 @@ def disagreements(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[C
     texts = [run.answers() for run in scored]
     cases = []
     for verdict, keys in ((f"only {scored[-1].name} is right", gained), (f"only {scored[-1].name} is wrong", lost)):
-        shown = [key for key in keys if key in known] or keys  # prefer questions whose picture was kept
-        for key in spread(shown, MOST_CASES):
+        shown = [key for key in keys if key in known] or keys  # with a picture, if any has one
+        for key in evenly_chosen(shown, MOST_CASES):
             answers = [
                 Answer(run.name, tones[run.name], said.get(key, "")[:MOST_TEXT], own[key])
                 for run, said, own in zip(scored, texts, marks, strict=True)
@@ -65,16 +65,6 @@ def _case(title: str, known: tuple[RunRecord, JsonLine] | None, answers: list[An
     run, record = known
     images = stored_pictures(run.exam, record)
     return Case(title, str(record.get("text", "")), str(record.get("gold", "")), images, answers)
-
-
-def _marks(run: RunRecord) -> dict[tuple[str, str], bool]:
-    """Return whether each question was answered correctly."""
-    assert run.scorecard is not None
-    return {
-        (name, question): right
-        for name, score in run.scorecard.benchmarks.items()
-        for question, right in zip(score.tally.ids, score.tally.is_right, strict=True)
-    }
 
 
 def alarms(runs: Sequence[RunRecord]) -> Html:

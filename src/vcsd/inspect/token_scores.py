@@ -247,16 +247,10 @@ def scored_tokens(
         rows = slice(start, start + size)
         same = views[2] is views[0]
         chunk = [replace(view, hidden_ND=view.hidden_ND[rows]) for view in views[: 2 if same else 3]]
-        tokens += _chunk_tokens(chunk, token_ids[rows], objective, texts)
+        tokens += token_scores_from(
+            [log_probs(full_logits(view), objective.temperature) for view in chunk], token_ids[rows], objective, texts
+        )
     return tuple(tokens)
-
-
-def _chunk_tokens(
-    views: Sequence[Scores], token_ids: Sequence[int], objective: Objective, texts: TokenTexts
-) -> list[TokenScore]:
-    return token_scores_from(
-        [log_probs(full_logits(view), objective.temperature) for view in views], token_ids, objective, texts
-    )
 
 
 def token_scores_from(

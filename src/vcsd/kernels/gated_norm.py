@@ -36,6 +36,7 @@ from torch.autograd.function import once_differentiable
 
 from vcsd.kernels.context import AutogradContext
 from vcsd.kernels.device import on_device_of
+from vcsd.kernels.tiles import load_rows, store_rows
 
 TILE = 2048
 """Elements that a program holds at a time, or one head if that is more. At most the heads of one sum."""
@@ -96,19 +97,6 @@ def _sizes(x: Tensor) -> tuple[int, int, dict[str, int]]:
     return x.numel() // E, E, {"BLOCK_R": max(1, min(HEADS_PER_SUM, TILE // width)), "BLOCK_E": width}
 
 
-@triton.jit
-def _load(ptr, row, e, R, E):
-    """Heads in float32, zero beyond the last of them and beyond their width."""
-    mask = (row < R)[:, None] & (e < E)[None, :]
-    return tl.load(ptr + row.to(tl.int64)[:, None] * E + e[None, :], mask=mask, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _store(ptr, row, e, x, R, E):
-    mask = (row < R)[:, None] & (e < E)[None, :]
-    tl.store(ptr + row.to(tl.int64)[:, None] * E + e[None, :], x, mask=mask)
-
-
 @triton.jit(do_not_specialize=["R"])
 def _forward_kernel(
     x_ptr, gate_ptr, weight_ptr, out_ptr, R, E, eps, BLOCK_R: tl.constexpr, BLOCK_E: tl.constexpr
@@ -116,10 +104,10 @@ def _forward_kernel(
     """y of BLOCK_R heads."""
     row, e = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_E)
     weight = tl.load(weight_ptr + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
-    x = _load(x_ptr, row, e, R, E)
-    gate = _load(gate_ptr, row, e, R, E)
+    x = load_rows(x_ptr, E, row, e, row < R, E)
+    gate = load_rows(gate_ptr, E, row, e, row < R, E)
     r = tl.rsqrt(tl.sum(x * x, 1) / E + eps)
-    _store(out_ptr, row, e, x * r[:, None] * weight * gate * tl.sigmoid(gate), R, E)
+    store_rows(out_ptr, row, e, x * r[:, None] * weight * gate * tl.sigmoid(gate), R, E)
 
 
 @triton.jit(do_not_specialize=["R"])
@@ -133,16 +121,16 @@ def _backward_kernel(
     total = tl.zeros([BLOCK_R, BLOCK_E], tl.float32)
     for start in range(part * HEADS, tl.minimum(part * HEADS + HEADS, R), BLOCK_R):
         row = start + tl.arange(0, BLOCK_R)
-        x = _load(x_ptr, row, e, R, E)
-        gate = _load(gate_ptr, row, e, R, E)
-        grad = _load(grad_ptr, row, e, R, E)
+        x = load_rows(x_ptr, E, row, e, row < R, E)
+        gate = load_rows(gate_ptr, E, row, e, row < R, E)
+        grad = load_rows(grad_ptr, E, row, e, row < R, E)
         r = tl.rsqrt(tl.sum(x * x, 1) / E + eps)[:, None]
         sigma = tl.sigmoid(gate)
         n = x * r
         h = grad * weight * gate * sigma
         mean = (tl.sum(h * n, 1) / E)[:, None]
-        _store(dx_ptr, row, e, r * (h - n * mean), R, E)
-        _store(dgate_ptr, row, e, grad * n * weight * sigma * (1.0 + gate * (1.0 - sigma)), R, E)
+        store_rows(dx_ptr, row, e, r * (h - n * mean), R, E)
+        store_rows(dgate_ptr, row, e, grad * n * weight * sigma * (1.0 + gate * (1.0 - sigma)), R, E)
         if partial_ptr is not None:
             total += grad * n * gate * sigma
     if partial_ptr is not None:

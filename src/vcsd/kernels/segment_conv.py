@@ -47,6 +47,7 @@ from torch.autograd.function import once_differentiable
 from vcsd.kernels.context import AutogradContext
 from vcsd.kernels.device import on_device_of
 from vcsd.kernels.sources import MAX_TAPS
+from vcsd.kernels.tiles import load_rows, store_rows
 
 if TYPE_CHECKING:
     from vcsd.kernels.sources import Sources
@@ -155,24 +156,10 @@ def _by_tap(weight_CK: Tensor) -> Tensor:
 
 
 @triton.jit
-def _rows(ptr, stride, row, c, is_there, C):
-    """Rows of a matrix in float32; zero for missing rows and beyond the last channel."""
-    mask = is_there[:, None] & (c < C)[None, :]
-    return tl.load(ptr + row.to(tl.int64)[:, None] * stride + c[None, :], mask=mask, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _store_rows(ptr, t, c, x, T, C):
-    """Store, rounded to the type of the destination."""
-    mask = (t < T)[:, None] & (c < C)[None, :]
-    tl.store(ptr + t.to(tl.int64)[:, None] * C + c[None, :], x, mask=mask)
-
-
-@triton.jit
 def _tap(x_ptr, source_ptr, x_row, t, c, T, C, k: tl.constexpr, K: tl.constexpr):
     """The rows of x that tap k of the tokens t reads."""
     source = tl.load(source_ptr + t * K + k, mask=t < T, other=-1)
-    return _rows(x_ptr, x_row, source, c, source >= 0, C)
+    return load_rows(x_ptr, x_row, source, c, source >= 0, C)
 
 
 @triton.jit
@@ -198,7 +185,7 @@ def _forward_kernel(
         z += _of_tap(weight_ptr, c, C, k) * _tap(x_ptr, source_ptr, x_row, t, c, T, C, k, K)
     if SILU:
         z *= tl.sigmoid(z)
-    _store_rows(out_ptr, t, c, z, T, C)
+    store_rows(out_ptr, t, c, z, T, C)
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -225,7 +212,7 @@ def _activation_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-ti
     sum_bias = tl.zeros([BLOCK_T, BLOCK_C], tl.float32)
     for start in range(part * TOKENS, tl.minimum(part * TOKENS + TOKENS, T), BLOCK_T):
         t = start + tl.arange(0, BLOCK_T)
-        dz = _rows(grad_ptr, grad_row, t, c, t < T, C)
+        dz = load_rows(grad_ptr, grad_row, t, c, t < T, C)
         x_0 = _tap(x_ptr, source_ptr, x_row, t, c, T, C, 0, K)
         x_1 = _tap(x_ptr, source_ptr, x_row, t, c, T, C, 1, K) if K > 1 else 0.0
         x_2 = _tap(x_ptr, source_ptr, x_row, t, c, T, C, 2, K) if K > 2 else 0.0
@@ -235,7 +222,7 @@ def _activation_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-ti
             sigma = tl.sigmoid(z)
             dz *= sigma * (1.0 + z * (1.0 - sigma))
         if dz_ptr is not None:
-            _store_rows(dz_ptr, t, c, dz, T, C)
+            store_rows(dz_ptr, t, c, dz, T, C)
         if partial_ptr is not None:
             sum_0 += dz * x_0
             sum_1 += dz * x_1
@@ -270,11 +257,11 @@ def _sources_kernel(
     for k in tl.static_range(K):
         t = s + (K - 1 - k)
         is_reader = tl.load(source_ptr + t * K + k, mask=t < T, other=-1) == s
-        dx += _of_tap(weight_ptr, c, C, k) * _rows(dz_ptr, dz_row, t, c, is_reader, C)
+        dx += _of_tap(weight_ptr, c, C, k) * load_rows(dz_ptr, dz_row, t, c, is_reader, C)
     start = tl.load(starts_ptr + s, mask=s < T, other=0)
     count = tl.load(starts_ptr + s + 1, mask=s < T, other=0) - start
     for i in range(tl.max(count, 0)):
         place = tl.load(elsewhere_ptr + start + i, mask=i < count, other=0)
-        weight = _rows(weight_ptr, C, place % K, c, i < count, C)
-        dx += weight * _rows(dz_ptr, dz_row, place // K, c, i < count, C)
-    _store_rows(dx_ptr, s, c, dx, T, C)
+        weight = load_rows(weight_ptr, C, place % K, c, i < count, C)
+        dx += weight * load_rows(dz_ptr, dz_row, place // K, c, i < count, C)
+    store_rows(dx_ptr, s, c, dx, T, C)

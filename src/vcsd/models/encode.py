@@ -138,8 +138,8 @@ def _over_long(example_id: str, num_tokens: str, max_tokens: int, images: list[I
 
 
 @dataclass(frozen=True)
-class _Prompt:
-    """A rendered prompt. `marked` is `text` with marks in and around the data's texts if one has control tokens."""
+class _RenderedPrompt:
+    """A rendered prompt. `marked` equals `text`, except that texts with control tokens in them are marked there."""
 
     text: str
     marked: str
@@ -151,7 +151,7 @@ class _Prompt:
         return self.marked == self.text
 
 
-def _rendered(processor: Processor, example: Example, switches: Mapping[str, object]) -> _Prompt:
+def _rendered(processor: Processor, example: Example, switches: Mapping[str, object]) -> _RenderedPrompt:
     """Render the prompt, with marks if one of its texts contains a control token."""
     check_switches(processor, switches)
     tokens = control_tokens(processor)
@@ -162,12 +162,12 @@ def _rendered(processor: Processor, example: Example, switches: Mapping[str, obj
     if not is_plain:
         messages = tokens.mark(example.id, messages)
     marked = render(processor, example.id, messages, switches)
-    prompt = _Prompt(marked if is_plain else without_marks(marked), marked, messages)
+    prompt = _RenderedPrompt(marked if is_plain else without_marks(marked), marked, messages)
     _check_rendered(processor, example, prompt)
     return prompt
 
 
-def _check_rendered(processor: Processor, example: Example, prompt: _Prompt) -> None:
+def _check_rendered(processor: Processor, example: Example, prompt: _RenderedPrompt) -> None:
     """Raise a DataError if the chat template dropped text, or has other image or video tokens than the example."""
     try:
         prompt.text.encode()

@@ -233,7 +233,19 @@ def load_model(folder: Path, dtype: dtype) -> Any:
     return model
 
 
-def _refuse_not_finite(folder: Path, model: Any) -> None:
+def load_to_answer(folder: Path, *, dtype: dtype | None = None, device: str | None = None) -> Any:
+    """Load a model in eval mode, on a GPU if there is one: there in bfloat16, on a CPU in float32.
+
+    `dtype` and `device` replace these choices.
+    """
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    model = load_model(folder, dtype or (torch.bfloat16 if has_gpu else torch.float32))
+    return model.to(device or ("cuda" if has_gpu else "cpu")).eval()
+
+
+def _refuse_no_numbers(folder: Path, model: Any) -> None:
     """Raise a ConfigError if a weight holds NaN or infinity: every score would be NaN, and nothing could be learned."""
     for name, weight in model.named_parameters():
         is_known = weight.is_floating_point() and weight.dtype.itemsize > 1  # not quantized

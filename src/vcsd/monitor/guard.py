@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from vcsd.monitor.lines import JsonLine
 
 MIN_ROLLOUTS = 64
 """The fewest rollouts per step for which the thresholds are meaningful. With fewer, the guard only warns."""
@@ -178,6 +180,15 @@ class Guard:
     def restore(self, state: GuardState) -> None:
         """Continue from a saved state."""
         self._state = deepcopy(state)
+
+
+def first_step(lines: Iterable[JsonLine], action: str) -> int | None:
+    """Return the first step at which a run's guard took an action, from the lines of its metrics.
+
+    >>> first_step([{"step": 1}, {"step": 2, "guard": "warn"}, {"step": 3, "guard": "warn"}], "warn")
+    2
+    """
+    return next((int(line["step"]) for line in lines if line.get("guard") == action), None)
 
 
 def _name(signal: Signal) -> str:

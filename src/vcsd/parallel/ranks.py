@@ -102,6 +102,13 @@ def on_every(run: Callable[[], Value]) -> Value:
     return _agreed(run)[this_rank()]
 
 
+def on_every_local(run: Callable[[], Value]) -> Value:
+    """Run a function on every rank. If it fails on one, raise on all. Its result is not sent to other ranks."""
+    results: list[Value] = []
+    on_every(lambda: results.append(run()))
+    return results[0]
+
+
 def where_it_fits(run: Callable[[], Value]) -> Value | None:
     """Run a function without collectives on every rank. None on all if it does not fit into the memory of one.
 

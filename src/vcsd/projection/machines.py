@@ -138,11 +138,15 @@ def measure_card(device: torch.device, dtype: torch.dtype, total_bytes: float) -
     return Card(str(device), total_bytes / 2**30, flops, 2 * block.numel() / copy, 25e9, math.inf)
 
 
-def _seconds(run: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
+_REPEATS = 5
+"""Measurements of which the fastest counts."""
+
+
+def _seconds(run: Callable[[], object], device: torch.device) -> float:
     import torch
 
     times = []
-    for _ in range(repeats):
+    for _ in range(_REPEATS):
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         start = time.perf_counter()

@@ -124,10 +124,8 @@ def _checked(tree: dict[str, Any], path: Path) -> Capsule:
 
 
 def _about_sessions(capsule: Capsule, path: Path) -> list[str]:
-    """Return what is wrong with the list of machines. Capsules of earlier versions name only the last one."""
+    """Say what is wrong with the machines that made the steps."""
     sessions = capsule["environment"].get("sessions")
-    if sessions is None:
-        return []
     if are_sessions(sessions):
         starts = [session["after_step"] for session in sessions]
         if starts and starts[0] == 0 and starts == sorted(set(starts)) and starts[-1] < capsule["last_step"]:

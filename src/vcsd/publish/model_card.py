@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd import __version__
 from vcsd.checkpoint.folder import MANIFEST
-from vcsd.checkpoint.whole_file import read_object
+from vcsd.checkpoint.whole_file import read_object, value_at
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
 from vcsd.visible import visible
@@ -69,7 +69,7 @@ class Exported:
         """Read a checkpoint and the run that it belongs to. `named_base` is the base's hub id, if the user gave one."""
         config = read_object(checkpoint.parent / "config.json")
         record = read_object(checkpoint / "base.json")
-        base = _at(config, "model", "path") or record.get("path")
+        base = value_at(config, "model", "path") or record.get("path")
         step = int(read_object(checkpoint / MANIFEST).get("step", 0))
         dtype = "float32" if is_adapter else dtype
         known = [str(path) for path in (base, record.get("path")) if path]
@@ -211,7 +211,8 @@ def _data(exported: Exported) -> str:
     if not isinstance(data, dict):
         return f"The data was {_UNKNOWN}."
     rollout = exported.config.get("rollout", {})
-    max_new_tokens = rollout.get("max_new_tokens", _at(rollout, "sampling", "max_new_tokens"))  # the second: Python
+    as_in_python = value_at(rollout, "sampling", "max_new_tokens")  # a run that Python started records this
+    max_new_tokens = rollout.get("max_new_tokens", as_in_python)
     rows = f"`{_short(str(data['path']))}`" if data.get("path") else f"{data.get('num_rows')} rows that Python passed"
     return (
         f"Prompts and images of {rows}; answers in the data are not used unless the teacher's view shows them. "
@@ -252,7 +253,7 @@ def _limits(exported: Exported, scores: Sequence[CardScore]) -> Iterator[str]:
         yield "The table does not include the base model; `vcsd eval --compare` compares both on the same questions."
     if any(score.num_expected not in (None, score.num_questions) for score in scores):
         yield "Some benchmarks were asked in part only; their scores are not comparable with published ones."
-    max_steps = _at(exported.config, "trainer", "max_steps")
+    max_steps = value_at(exported.config, "trainer", "max_steps")
     if isinstance(max_steps, int) and exported.step < max_steps:
         yield f"The run had planned {max_steps:,} steps; this is step {exported.step:,}."
     if exported.is_lora and not exported.is_adapter:
@@ -310,10 +311,3 @@ def _line(text: str) -> str:
 
 def _cell(text: str) -> str:
     return _line(text).replace("|", "\\|")
-
-
-def _at(tree: Mapping[str, Any], *keys: str) -> object:
-    value: object = tree
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value

@@ -241,9 +241,8 @@ def _expectation(capsule: Capsule, tolerance: float | None, *, uses_gpu: bool) -
 
 
 def sessions_in(capsule: Capsule) -> list[Session]:
-    """The machines of a capsule's run; capsules of earlier versions name only one."""
-    alone: Session = {"after_step": 0, "environment": capsule["environment"], "settings": ""}
-    sessions: list[Session] = capsule["environment"].get("sessions") or [alone]
+    """The machines of a capsule's run."""
+    sessions: list[Session] = capsule["environment"]["sessions"]
     return sessions
 
 

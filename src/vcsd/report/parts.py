@@ -119,14 +119,14 @@ class Sample:
     texts: Sequence[str]
 
 
-def signed(value: float) -> str:
-    """Format a difference with its sign and one digit; zero has no sign.
+def signed(value: float, digits: int = 1) -> str:
+    """Format a difference with its sign; zero has no sign.
 
-    >>> signed(1.26), signed(-0.96), signed(-0.04)
-    ('+1.3', '−1.0', '0.0')
+    >>> signed(1.26), signed(-0.96), signed(-0.04), signed(1.25, digits=4)
+    ('+1.3', '−1.0', '0.0', '+1.2500')
     """
-    number = f"{value:+.1f}".replace("-", "\u2212")
-    return number[1:] if number[1:] == "0.0" else number
+    number = f"{value:+.{digits}f}".replace("-", "\u2212")
+    return number[1:] if not float(number[1:]) else number
 
 
 def unread_note(change: float | None, digits: int = 1) -> str:

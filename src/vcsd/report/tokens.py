@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vcsd.report.markup import Html, text
-from vcsd.report.parts import picture
+from vcsd.report.parts import picture, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from PIL.Image import Image
 
-CANDIDATE_COLUMNS = ("image", "control", "contrast", "target", "student")
-
+_CANDIDATE_HEAD = "".join(f"<th>{column}" for column in ("image", "control", "contrast", "target", "student"))
 
 MOST_SCALE = 6.0
 """In nats. Stronger contrasts get the full colour too: a token that a view rules out must not make all others pale."""
@@ -57,7 +56,6 @@ class TokenRow:
     name: str
     note: str
     tokens: Sequence[ColouredToken]
-    columns: Sequence[str] = CANDIDATE_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,19 +77,9 @@ def full_colour(values: Iterable[float]) -> float:
     return min(MOST_SCALE, max([LEAST_SCALE, *map(abs, values)]))
 
 
-def signed_number(value: float) -> str:
-    """Format a contrast with its sign.
-
-    >>> signed_number(1.25), signed_number(-0.00001)
-    ('+1.2500', '0.0000')
-    """
-    number = f"{value:+.4f}".replace("-", "\u2212")
-    return number[1:] if number[1:] == "0.0000" else number
-
-
 def signed_nats(value: float) -> str:
     """Format a contrast with its sign and unit."""
-    return f"{signed_number(value)} nats"
+    return f"{signed(value, digits=4)} nats"
 
 
 def percent(value: float, scale: float) -> int:
@@ -128,29 +116,21 @@ def token_rows(rows: Sequence[TokenRow], scale: float) -> Html:
 
 def _row(row: TokenRow, group: str, scale: float) -> str:
     title = f'<h3>{text(row.name)} <span class="soft">{text(row.note)}</span></h3>'
-    return title + tokens_only(row.name, row.tokens, group=group, scale=scale, columns=row.columns)
+    return title + tokens_only(row.name, row.tokens, group=group, scale=scale)
 
 
-def tokens_only(
-    name: str,
-    tokens: Sequence[ColouredToken],
-    *,
-    group: str,
-    scale: float,
-    columns: Sequence[str] = CANDIDATE_COLUMNS,
-) -> Html:
+def tokens_only(name: str, tokens: Sequence[ColouredToken], *, group: str, scale: float) -> Html:
     """Show a response without a heading. `group` is unique on the page; a screen reader reads out the name."""
-    head = "".join(f"<th>{text(column)}" for column in columns)
-    shown = "".join(_token(token, group, scale, head) for token in tokens)
+    shown = "".join(_token(token, group, scale) for token in tokens)
     return Html(f'<div class="tokens" role="radiogroup" aria-label="{text(name)}">{shown}</div>')
 
 
-def _token(token: ColouredToken, group: str, scale: float, head: str) -> str:
+def _token(token: ColouredToken, group: str, scale: float) -> str:
     level = percent(token.value, scale)
     colour = f' class="{"warm" if level > 0 else "cool"}" style="--c:{abs(level)}"' if level else ""
     shown = text(shown_token(token.text))
     lines = "".join(_line(detail) for detail in token.details)
-    table = f"<table><thead><tr><th>{head}<tbody>{lines}</table>" if lines else ""
+    table = f"<table><thead><tr><th>{_CANDIDATE_HEAD}<tbody>{lines}</table>" if lines else ""
     return (
         f'<div class="t"><label{colour}><input type="radio" name="{group}">{shown}</label>'
         f'<div class="card"><h4>{shown}</h4><p>{text(token.about)}</p>{table}</div></div>'

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, cast
 from vcsd.checkpoint import lock
 from vcsd.checkpoint.whole_file import write_whole
 from vcsd.config.recipe import load_recipe
+from vcsd.config.shipped import recipe_path
 from vcsd.errors import RunError
 from vcsd.evaluation.reading.final_answer import READER
 from vcsd.monitor.machine import hardware, versions
 from vcsd.reproduce.abilities.measure_abilities import ABILITIES_VERSION, NUM_PER_KIND
 from vcsd.reproduce.exam import GREEDY
-from vcsd.reproduce.experiments import ORDINARY
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS, ORDINARY
 from vcsd.reproduce.runners import NUM_VOTES, RUNNERS
 from vcsd.reproduce.training_prompts import FILE, PROMPT_SETS, prompts_folder
 from vcsd.world.parameters import PARAMETERS
@@ -78,6 +79,11 @@ class Sweep:
     curve_every: int | None = None
     """Replaces `curve_every` of the variants that have one."""
     split: Split = "test"
+
+
+def full_sweep(out: Path, overrides: tuple[str, ...] = ()) -> Sweep:
+    """What the cells of the committed results share; with the same, a cell finds its result in `out`."""
+    return Sweep(recipe_path("world/reproduce"), out, NUM_QUESTIONS, NUM_PROMPTS, overrides)
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,7 @@ class Cell:
         start = time.monotonic()
         work = self.sweep.out / "work" / self.key
         with lock.only_process(work):
-            _empty(work)
+            lock.empty(work)  # a killed run may have left metrics, and cells do not resume
             measured = RUNNERS[self.variant.kind](self, work)
         result: CellResult = {
             "key": self.key,
@@ -247,16 +253,6 @@ def as_lines(result: Mapping[str, object]) -> str:
     """
     entries = (f' "{name}": {json.dumps(value, separators=(",", ":"))}' for name, value in result.items())
     return "{\n" + ",\n".join(entries) + "\n}\n"
-
-
-def _empty(work: Path) -> None:
-    """Remove what a killed run left behind: cells do not resume, and old metrics must not mix with new ones."""
-    work.mkdir(parents=True, exist_ok=True)
-    for path in work.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != lock.NAME:
-            path.unlink()
 
 
 def _write_as_before(tree: dict[str, JsonValue]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vcsd.types import JsonValue
 
 ControlName = Literal["black", "noise", "blur", "no_image"]
@@ -118,3 +121,8 @@ class CellResult(Measured, total=False):
     versions: dict[str, str]
     reader: int
     identity: dict[str, JsonValue]
+
+
+def read_results(out: Path) -> list[CellResult]:
+    """Every result in a results folder, in the order of its file name."""
+    return [json.loads(path.read_bytes()) for path in sorted((out / "cells").glob("*.json"))]

@@ -19,7 +19,7 @@ from vcsd.errors import ConfigError, VcsdError, install_command
 from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page, qwen3_5_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
-from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
+from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once, readable
 from vcsd.reproduce.failures.precheck_left_out import left_out
 from vcsd.reproduce.failures.worst_results import (
     at_paper_size,
@@ -40,7 +40,6 @@ from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE
 from vcsd.reproduce.planned.planned_plots import draw_doses, draw_verdicts
 from vcsd.reproduce.planned.planned_results import LIST, planned_results
-from vcsd.reproduce.planned.run_list import read_run_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +60,8 @@ def page_texts(out: Path) -> dict[str, str]:
     planned = {
         verdict_page.PAGE: verdict_page.verdict_page(runs, contrast_at_paper_size(out)),
         dose_page.PAGE: dose_page.dose_page(runs),
-        so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
-        lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
+        so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs)),
+        lag_page.PAGE: lag_page.lag_page(lag_page.lag_runs(out)),
         **_read_once(out, results, runs),
         precheck_page.PAGE: precheck_page.precheck_page(out, precheck_on_new_bases(out), left_out(out)),
         precheck_page.FILE: precheck_page.calibration_json(out, *_test_of_precheck(out, runs)),
@@ -83,7 +82,6 @@ def page_texts(out: Path) -> dict[str, str]:
 def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
     """What draws every picture of a results folder, by file name."""
     results, runs = recorded_results(out, planned_bases(out)), planned_results(out)
-    lag = lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)
 
     def of(experiment: Experiment) -> Callable[[], Figure | None]:
         return lambda: draw(experiment, results)
@@ -92,7 +90,7 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         **{f"{experiment.name}.png": of(experiment) for experiment in _with_page(out, results)},
         verdict_page.PICTURE: lambda: draw_verdicts(runs),
         dose_page.PICTURE: lambda: draw_doses(runs),
-        lag_page.PICTURE: lambda: lag_page.draw(lag),
+        lag_page.PICTURE: lambda: lag_page.draw(lag_page.lag_runs(out)),
         **_pictures_read_once(out),
         MAIN_PICTURE: lambda: draw_main_differences(runs, _at_the_papers_dose(out)),
         precheck_page.PICTURE: lambda: precheck_picture.draw_precheck(out, _test_of_precheck(out, runs)[0]),
@@ -121,18 +119,17 @@ def _pictures_read_once(out: Path) -> dict[str, Callable[[], Figure | None]]:
         drawn[failures_page.DIFFERENCES] = lambda: failures_page.draw_kept(read_once(out, FAILURE_LIST))
     if (out / POWER_LIST).is_file():
         drawn[power_page.PICTURE] = lambda: power_page.draw_more_bases(read_once(out, POWER_LIST))
-    if (out / PAPER_DOSE_LIST).is_file() and (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
+    if (runs := readable(out, PAPER_DOSE_LIST)) is not None:
         drawn[paper_dose_page.PICTURE] = lambda: paper_dose_page.draw_paper_dose(runs.runs)
-    if (out / QWEN3_5_LIST).is_file() and (new := read_once(out, QWEN3_5_LIST)).may_be_read:
+    if (new := readable(out, QWEN3_5_LIST)) is not None:
         drawn[qwen3_5_page.PICTURE] = lambda: qwen3_5_page.draw_qwen3_5(new.runs)
     return drawn
 
 
 def _at_the_papers_dose(out: Path) -> PlannedResults | None:
     """The results at gains of the paper's size; None before they may be read."""
-    if not (out / PAPER_DOSE_LIST).is_file() or not (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
-        return None
-    return runs.runs
+    runs = readable(out, PAPER_DOSE_LIST)
+    return None if runs is None else runs.runs
 
 
 def _test_of_precheck(out: Path, earlier: PlannedResults) -> tuple[list[str], list[str]]:

@@ -27,6 +27,12 @@ Where = Literal["smallest", "ordinary", "never black", "doses"]
 and size; bases that never saw a black picture; or the smallest Qwen3-VL at every share of captions that ignore their
 picture. The first two are of the default world."""
 
+NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
+"""Questions per suite, and training prompts, of every run that counts."""
+
+QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
+"""Changes to the recipe for a smoke test."""
+
 ORDINARY = "ordinary"
 """The training prompts of all experiments of the paper: all kinds of questions about balanced scenes."""
 

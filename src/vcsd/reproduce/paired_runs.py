@@ -34,7 +34,7 @@ POWER = 0.8
 """The chance with which runs should show a difference, for it to count as one that they could have shown."""
 
 _MOST_DIGITS = 6
-"""Digits that show which side of zero the end of an interval is on."""
+"""Of the end of an interval that lies near zero."""
 
 _ROUNDING = 1e-12
 """A standard error below this share of the mean is only rounding."""
@@ -142,7 +142,7 @@ def with_interval(change: Paired) -> str:
     >>> with_interval(paired(before, after, unread=(before, before)))
     '+3.75 (95% +0.57 to +6.93, unread +0.00)'
     """
-    ends = interval(change, 0.95)
+    ends = interval(change)
     limits = "" if ends is None else f"95% {shown_ends(ends)}, "
     return f"{change.mean:+.2f} ({limits}{unread_note(change.unread, digits=2)})"
 
@@ -231,10 +231,10 @@ def holm(changes: Sequence[Paired], num_planned: int | None = None) -> list[Pair
 
 
 def equivalence(change: Paired | None) -> str:
-    """ "alike" if the 90% interval lies within the margin (two one-sided tests at 5%), "different" if outside, or
-    "undecided"; empty if a single base leaves no interval. With several looks, the interval is wider.
+    """ "alike" if the 90% interval lies within `NEAR` points of zero (two one-sided tests at 5%), "different" if
+    outside, or "undecided"; empty if a single base leaves no interval. With several looks, the interval is wider.
     """
-    limits = equivalence_interval(change) if change is not None else None
+    limits = equivalence_interval(change)
     if limits is None:
         return ""
     low, high = limits
@@ -243,20 +243,20 @@ def equivalence(change: Paired | None) -> str:
     return "different" if high < -NEAR or low > NEAR else "undecided"
 
 
-def equivalence_interval(change: Paired) -> tuple[float, float] | None:
-    """The interval of two one-sided tests at 5%: of 90%, or of 95% after two looks."""
-    return interval(change, 1 - 2 * CLEAR / change.looks)
+def equivalence_interval(change: Paired | None) -> tuple[float, float] | None:
+    """The interval of two one-sided tests at 5%: of 90%, or of 95% after two looks. None as for `interval`."""
+    return None if change is None else interval(change, 1 - 2 * CLEAR / change.looks)
 
 
-def interval(change: Paired, level: float) -> tuple[float, float] | None:
-    """The interval of a difference by Student's t over bases; None with a single base.
+def interval(change: Paired | None, level: float = 0.95) -> tuple[float, float] | None:
+    """The interval of a difference by Student's t over bases; None without runs, or with a single base.
 
     >>> before = {("a", 101): 50.0, ("b", 102): 51.0, ("c", 103): 49.0}
     >>> change = paired(before, {("a", 101): 54.0, ("b", 102): 54.5, ("c", 103): 53.5})
-    >>> [round(end, 2) for end in interval(change, 0.95)]
+    >>> [round(end, 2) for end in interval(change)]
     [2.76, 5.24]
     """
-    if change.error is None:
+    if change is None or change.error is None:
         return None
     half = quantile(level, change.num_bases - 1) * change.error
-    return change.difference.mean - half, change.difference.mean + half
+    return change.mean - half, change.mean + half

@@ -20,8 +20,9 @@ from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.reading.final_answer import read_answer
 from vcsd.models.family import base_model
-from vcsd.models.hub import load_model
+from vcsd.models.hub import load_to_answer
 from vcsd.models.processor import load_processor
+from vcsd.monitor.guard import first_step
 from vcsd.monitor.lines import read_lines
 from vcsd.reproduce.abilities.measure_abilities import measure_abilities
 from vcsd.reproduce.cell_result import CONTROLS
@@ -35,14 +36,13 @@ from vcsd.world.questions.examples import training_examples
 from vcsd.world.render import CELL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from torch import nn
     from transformers import TrainerState
 
     from vcsd.models.processor import Processor
-    from vcsd.monitor.lines import JsonLine
     from vcsd.reproduce.cell import Cell
     from vcsd.reproduce.cell_result import CurvePoint, Measured
     from vcsd.rollout.sampling import Sampling
@@ -68,9 +68,18 @@ PROFILED, MEASURED = 128, 192
 """Prompts whose answers are analysed word by word: for the profile of every model, and for the mutual information."""
 
 
+def _base_of(cell: Cell) -> nn.Module:
+    model: nn.Module = load_to_answer(cell.base.folder, dtype=torch.float32)
+    return model
+
+
+def _exam_of(cell: Cell) -> Exam:
+    return exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
+
+
 def _run_base(cell: Cell, work: Path) -> Measured:
     processor = _processor(cell.base.folder)
-    model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
+    model, exam = _base_of(cell), _exam_of(cell)
     responses = _sample_responses(model, processor, cell.num_measured(PROFILED), sampling=cell.greedy)
     return {
         **scores(exam, exam.take(model, name=cell.key, bar=AskingBar("questions"), sampling=cell.greedy)),
@@ -90,8 +99,8 @@ def _abilities(cell: Cell, model: nn.Module, processor: Processor) -> Measured:
 def _run_train(cell: Cell, work: Path) -> Measured:
     write_prompts(cell.prompts(work), cell.sweep.num_prompts, which=cell.variant.prompts, parameters=cell.prompt_world)
     loaded = run.load(cell.recipe(work))
-    exam = exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
-    num_profiled, base = cell.num_measured(PROFILED), load_base(cell.base.folder)
+    exam = _exam_of(cell)
+    num_profiled, base = cell.num_measured(PROFILED), _base_of(cell)
     responses = _sample_responses(base, loaded.processor, num_profiled, sampling=cell.greedy)
     curve = _curve_of(cell, exam, work / "metrics.jsonl")
     start = time.monotonic()
@@ -111,8 +120,8 @@ def _run_train(cell: Cell, work: Path) -> Measured:
         **chosen,
         "series": {name: [_short(line.get(name)) for line in lines] for name in SERIES},
         "guard": {
-            "warn": _first_step(lines, "warn"),
-            "stop": _first_step(lines, "stop"),
+            "warn": first_step(lines, "warn"),
+            "stop": first_step(lines, "stop"),
             "acc_at_stop": curve.acc_at_stop,
         },
         "steps": trainer.state.global_step,
@@ -122,8 +131,8 @@ def _run_train(cell: Cell, work: Path) -> Measured:
 
 def _run_decode(cell: Cell, work: Path) -> Measured:
     """Decode from the base by contrast, and measure how much longer it takes than plain decoding."""
-    model, method = load_base(cell.base.folder), cell.recipe().method
-    plain = exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
+    model, method = _base_of(cell), cell.recipe().method
+    plain = _exam_of(cell)
     paired = Exam(plain.questions, plain.processor, method=method)
     for exam in (plain, paired):
         for question in exam.questions:
@@ -140,7 +149,7 @@ def _run_decode(cell: Cell, work: Path) -> Measured:
 
 def _run_pmi(cell: Cell, work: Path) -> Measured:
     processor = _processor(cell.base.folder)
-    model = load_base(cell.base.folder)
+    model = _base_of(cell)
     warm = replace(GREEDY, temperature=1.0)
     responses = _sample_responses(model, processor, cell.num_measured(MEASURED), seed=cell.seed, sampling=warm)
     measured = pmi(model, responses, processor, cell.recipe().method)
@@ -152,7 +161,7 @@ def _run_pmi(cell: Cell, work: Path) -> Measured:
 
 def _run_vote(cell: Cell, work: Path) -> Measured:
     """Answer with the majority of several sampled answers of the base."""
-    model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
+    model, exam = _base_of(cell), _exam_of(cell)
     sampling = replace(GREEDY, temperature=1.0)
     samples = [
         exam.take(
@@ -207,7 +216,7 @@ class Curve(TrainerCallback):
     ) -> None:
         """Before the next step, when the guard has judged the previous one."""
         is_open = self.every is not None and self.acc_at_stop is None
-        if is_open and _first_step(read_lines(self.metrics), "stop") is not None:
+        if is_open and first_step(read_lines(self.metrics), "stop") is not None:
             is_asked = self.points and self.points[-1]["step"] == state.global_step
             self.acc_at_stop = (self.points[-1] if is_asked else self._ask(state.global_step, model))["acc"]
 
@@ -246,12 +255,6 @@ def _curve_of(cell: Cell, exam: Exam, metrics: Path) -> Curve:
         return Curve(exam, cell.curve_every, metrics)
     num = min(DEV_QUESTIONS, cell.sweep.num_questions)
     return BestStep(exam_of(cell.base.folder, num, "dev"), cell.sweep.curve_every or DEV_EVERY, metrics)
-
-
-def load_base(folder: Path, device: str | None = None) -> nn.Module:
-    """Load the base in float32, by default on the device that training would use."""
-    model: nn.Module = load_model(folder, torch.float32)
-    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
 
 _processor, _questions = cache(load_processor), cache(world_questions)
@@ -349,8 +352,3 @@ def _shortened(values: Mapping[str, float]) -> dict[str, float]:
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
-
-
-def _first_step(lines: Iterable[JsonLine], action: str) -> int | None:
-    """The first step at which the guard took an action."""
-    return next((int(line["step"]) for line in lines if line.get("guard") == action), None)

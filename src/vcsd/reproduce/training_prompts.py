@@ -41,9 +41,9 @@ class PromptSet:
     is_usual: bool = False
     """Scenes are as skewed as the prior of the base's world."""
 
-    def examples(self, num: int, seed: int, parameters: Parameters) -> list[Example]:
+    def examples(self, num: int, parameters: Parameters) -> list[Example]:
         """Draw `num` prompts."""
-        drawn = training_examples(num, seed, parameters, only=self.kinds, is_skewed=self.is_usual)
+        drawn = training_examples(num, 0, parameters, only=self.kinds, is_skewed=self.is_usual)
         return [VIEWS["hint"](example) for example in drawn] if self.tells_answer else drawn
 
 
@@ -80,7 +80,7 @@ def write_prompts(
         return table
     (folder / "images").mkdir(parents=True, exist_ok=True)
     rows, sizes = [], []
-    for number, example in enumerate(PROMPT_SETS[which].examples(num, _SEED, parameters)):
+    for number, example in enumerate(PROMPT_SETS[which].examples(num, parameters)):
         (image,) = example.images
         assert isinstance(image, Image)
         sizes.append(image.size)

@@ -191,7 +191,7 @@ class TransformersEngine:
         sampling: Sampling,
         with_log_probs: bool,
         tell: Callable[[int], None],
-    ) -> _Batch | None:
+    ) -> _Drawing | None:
         """Draw a batch; None if it does not fit into memory and can be halved."""
         try:
             return self._draw_batch(prompts, batch, sampling, with_log_probs, tell)
@@ -208,13 +208,13 @@ class TransformersEngine:
         sampling: Sampling,
         with_log_probs: bool,
         tell: Callable[[int], None],
-    ) -> _Batch:
+    ) -> _Drawing:
         slots = {p: slot for slot, p in enumerate(dict.fromkeys(job.prompt for job in batch))}
         device = self.base.device
         decoder = self.begin([prompts[p] for p in slots])
         prompt_R = torch.tensor([slots[job.prompt] for job in batch], device=device)
         decoder.fork(prompt_R, sampling.max_new_tokens, use_graph=self.use_graph)
-        state = _Batch(batch, sampling, decoder.logits, self.vision_ids, self.end_ids, with_log_probs)
+        state = _Drawing(batch, sampling, decoder.logits, self.vision_ids, self.end_ids, with_log_probs)
         logits_LV = decoder.logits
         for position in range(sampling.max_new_tokens):
             token_L = state.draw(logits_LV, position)
@@ -262,7 +262,7 @@ def _told(progress: ProgressCallback | None, before: int, total: int) -> Callabl
     return lambda finished: progress(before + finished, total) if progress is not None else None
 
 
-class _Batch:
+class _Drawing:
     """The tokens of a batch while they are drawn."""
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from vcsd.terminal.output import (
     announce_slow_import,
+    exit_on_error,
     guard_terminal,
     is_replica,
     plain,
@@ -11,4 +12,14 @@ from vcsd.terminal.output import (
     show_log,
 )
 
-__all__ = ["announce_slow_import", "guard_terminal", "is_replica", "plain", "say", "say_once", "say_prose", "show_log"]
+__all__ = [
+    "announce_slow_import",
+    "exit_on_error",
+    "guard_terminal",
+    "is_replica",
+    "plain",
+    "say",
+    "say_once",
+    "say_prose",
+    "show_log",
+]

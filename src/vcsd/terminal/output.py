@@ -7,12 +7,18 @@ import os
 import sys
 import textwrap
 import warnings
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
+from vcsd.errors import VcsdError
 from vcsd.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def plain(text: str, style: str = "") -> Text:
@@ -77,6 +83,16 @@ def show_log() -> None:
     level = logging.ERROR if is_replica() else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("vcsd").setLevel(logging.ERROR if is_replica() else logging.INFO)
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """End a module's command (`python -m ...`) with exit code 2 and one line for an error of this package."""
+    try:
+        yield
+    except VcsdError as error:
+        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
+        sys.exit(2)
 
 
 class _SlowImport(MetaPathFinder):

@@ -18,7 +18,7 @@ NUM = 130
 
 
 def asked(which, world=PARAMETERS):
-    return PROMPT_SETS[which].examples(NUM, 0, world)
+    return PROMPT_SETS[which].examples(NUM, world)
 
 
 def test_the_ordinary_set_is_that_of_earlier_results():

@@ -45,13 +45,13 @@ from vcsd.errors import ConfigError, VcsdError
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.method import METHODS
 from vcsd.models.family import base_model
-from vcsd.models.hub import load_model
+from vcsd.models.hub import load_to_answer
 from vcsd.models.processor import load_processor
-from vcsd.monitor.guard import Guard
+from vcsd.monitor.guard import Guard, first_step
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import hardware, versions
 from vcsd.rollout.vllm.serve import end_with_parent
-from vcsd.visible import visible
+from vcsd.terminal import exit_on_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -160,9 +160,7 @@ class EmojiStudy:
                 return
             if not self.has_base(run.base):
                 raise ConfigError([f"there is no base {self.bases / run.base}. Teach it first."])
-            for path in work.iterdir():  # what a killed run left behind: runs do not resume
-                if path.name != lock.NAME:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            lock.empty(work)  # a killed run may have left files, and runs do not resume
             started = time.monotonic()
             measured = self._train(run, work) if run.trains else self._measure(run)
             entry = {
@@ -220,7 +218,7 @@ class EmojiStudy:
         }
 
     def _measure(self, run: EmojiRun) -> dict[str, object]:
-        model = load_model(self.bases / run.base, torch.float32).to(self.device).eval()
+        model = load_to_answer(self.bases / run.base, dtype=torch.float32)
         if run.variant == "base":
             return self._scores(run, model)
         processor = load_processor(self.bases / run.base)
@@ -241,7 +239,7 @@ class EmojiStudy:
         seconds = time.monotonic() - started
         gc.collect()
         self._keep(run, work)
-        student = load_model(self.bases / run.base, torch.float32).to(self.device).eval()
+        student = load_to_answer(self.bases / run.base, dtype=torch.float32)
         measured: dict[str, object] = {}
         scores_at: dict[str, object] = {}
         unrounded_at: dict[str, object] = {}
@@ -255,13 +253,15 @@ class EmojiStudy:
                 scores_at[str(steps)] = measured["scores"]
             else:
                 scores_at[str(steps)] = self._exam(run.stage, loaded.processor).take(student)
+        lines = list(read_lines(work / "metrics.jsonl"))
+        first_alarms = {action: first_step(lines, action) for action in ("warn", "stop")}
         return {
             "setting": asdict(setting),
             **how,
             **measured,
             **({"scores_at": scores_at} if run.stage == "dev" else {}),
             **{"measured": MEASURED, UNROUNDED_AT: unrounded_at},
-            "alarms": {"run": first_alarms(work / "metrics.jsonl"), **alarms_by_suite(work / KEYS)},
+            "alarms": {"run": first_alarms, **alarms_by_suite(work / KEYS)},
             "training_seconds": round(seconds, 1),
         }
 
@@ -312,18 +312,11 @@ def rounded(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
-def first_alarms(metrics: Path) -> dict[str, int | None]:
-    """Return the first steps at which the run's own guard warned, and would have stopped the run."""
-    first: dict[str, int | None] = {"warn": None, "stop": None}
-    for line in read_lines(metrics):
-        action = line.get("guard")
-        if action in first and first[str(action)] is None:
-            first[str(action)] = int(str(line["step"]))
-    return first
-
-
 def alarms_by_suite(keys: Path) -> dict[str, dict[str, int | None]]:
-    """Return the same for a guard that would watch each suite alone, by what needs no labels."""
+    """Return the first steps at which a guard that watches one suite alone would warn and stop, by suite.
+
+    It looks at what needs no labels.
+    """
     guards: dict[str, Guard] = {}
     first: dict[str, dict[str, int | None]] = {}
     for line in read_lines(keys):
@@ -391,7 +384,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.end_with_parent:
         end_with_parent()
-    try:
+    with exit_on_error():
         torch.set_float32_matmul_precision("high")
         torch.backends.cuda.enable_cudnn_sdp(False)  # its gradients may not be finite
         if options.gpu_share is not None:
@@ -402,9 +395,6 @@ def main() -> None:
         missing = [run.name for run in listed.runs if study.result(run) is None]
         _say(f"{made} runs made, {len(failed)} failed, {len(missing)} of {len(listed.runs)} missing.")
         sys.exit(1 if failed else 0)
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -32,15 +32,16 @@ from vcsd.emoji.study.sections.watched_by_monitors import watched_by_monitors
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.settle import LEVEL, MARGIN
 from vcsd.emoji.study.study_list import EmojiRun, OtherListError, StudyList, read_study
-from vcsd.errors import ConfigError, VcsdError, install_command
-from vcsd.visible import visible
+from vcsd.errors import ConfigError, install_command
+from vcsd.terminal import exit_on_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from matplotlib.figure import Figure
 
-    Results = Mapping[EmojiRun, dict[str, Any]]
+    from vcsd.emoji.study.sections.language_tables import Results
+
 
 TITLES = {
     "language": "A real language model with true but skewed captions",
@@ -201,11 +202,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="The folder of the results.")
     parser.add_argument("--page", type=Path, required=True)
     options = parser.parse_args()
-    try:
+    with exit_on_error():
         _write(read_study(options.list), options.out, options.page)
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ from vcsd.emoji.study.emoji_bases import IN_USE, check_planned
 from vcsd.emoji.study.set_aside import lost_bases, set_aside
 from vcsd.emoji.study.study_list import read_study
 from vcsd.emoji.teach import CARD, read_card, timed_say
-from vcsd.errors import ConfigError, VcsdError
-from vcsd.visible import visible
+from vcsd.errors import ConfigError
+from vcsd.terminal import exit_on_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -377,7 +377,7 @@ def main() -> None:
     options = parser.parse_args()
     say = timed_say()
     signal.signal(signal.SIGTERM, _end_by_signal)
-    try:
+    with exit_on_error():
         for name in ("workers", "teachers"):
             if getattr(options, name) < 1:
                 raise ConfigError([f"--{name} = {getattr(options, name)} must be at least 1."])
@@ -393,10 +393,7 @@ def main() -> None:
             study = WholeStudy(listed, paths, **numbers, overrides=options.overrides, say=say)
             status = study.run(60 * options.minutes)
         say(study.progress(study.left()))
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        status = _REFUSED
-    sys.exit(status)
+        sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -263,14 +263,14 @@ def limited(benchmark: Benchmark, questions: Sequence[Question], limit: int | No
     for index, question in enumerate(questions):
         groups.setdefault(benchmark.scored_together(question), []).append(index)
     for num in range(min(limit, len(groups)), 0, -1):
-        indices = sorted(index for group in spread(list(groups.values()), num) for index in group)
+        indices = sorted(index for group in chosen_along(list(groups.values()), num) for index in group)
         if len(indices) <= limit or num == 1:
             return [questions[index] for index in indices]
     raise AssertionError("one group was taken")
 
 
-def spread(items: Sequence[T], limit: int) -> Sequence[T]:
-    """Take at most `limit` items: split them into `limit` stretches and take a random one from each, always the same.
+def chosen_along(items: Sequence[T], limit: int) -> Sequence[T]:
+    """Take at most `limit` items: one at a random place in each of as many stretches of the file, always the same.
 
     Stretches, because many files are sorted by category. Random, because others repeat a pattern, such as A B C D in
     their answers: every k-th question could have the same answer.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
-from vcsd.evaluation.scoring.scorecard import Counts, Scorecard, load_scorecard
+from vcsd.evaluation.scoring.scorecard import CARD, Counts, Scorecard, load_scorecard
 from vcsd.evaluation.scoring.uncertainty import Interval, estimate, interval_of_difference, interval_of_mean
 
 if TYPE_CHECKING:
@@ -162,16 +162,16 @@ def _times_right(tallies: Sequence[Tally]) -> list[int]:
 def load_results(path: str | PathLike[str]) -> list[Scorecard]:
     """Read the scorecard of a file or folder, or those of a folder with several seeds, in the order of the seeds."""
     path = Path(path)
-    folders = [folder for folder in path.glob("seed-*") if (folder / "scorecard.json").exists()]
-    if folders and (path / "scorecard.json").exists():
+    folders = [folder for folder in path.glob("seed-*") if (folder / CARD).exists()]
+    if folders and (path / CARD).exists():
         raise ConfigError([
             f"{path} holds a scorecard of one seed and scorecards of several seeds, from two evaluations. Pass "
-            f"{path / 'scorecard.json'} to use the first, or move that file away to use the others."
+            f"{path / CARD} to use the first, or move that file away to use the others."
         ])  # fmt: skip
-    if not path.is_dir() or (path / "scorecard.json").exists():
-        return [load_scorecard(path / "scorecard.json" if path.is_dir() else path)]
+    if not path.is_dir() or (path / CARD).exists():
+        return [load_scorecard(path / CARD if path.is_dir() else path)]
     numbered = sorted(folders, key=lambda folder: (len(folder.name), folder.name))
-    return [load_scorecard(folder / "scorecard.json") for folder in numbered or [path]]
+    return [load_scorecard(folder / CARD) for folder in numbered or [path]]
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,13 @@ from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.uncertainty import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     MadeWith = Mapping[str, Any]
     """How a scorecard was made: the model, the prompt style, the sampling, the data; JSON values by name."""
+
+CARD = "scorecard.json"
 
 FORMAT = 1
 """Increased when a scorecard's JSON changes in a way that older readers would misread."""
@@ -99,6 +101,19 @@ class Scorecard:
     benchmarks: Mapping[str, BenchmarkScore]
     made_with: MadeWith = field(default_factory=dict)
 
+    @property
+    def share_unread(self) -> float:
+        """The mean over the benchmarks of the share of answers that nothing could be read from, in percent."""
+        return sum(score.share_unread for score in self.benchmarks.values()) / len(self.benchmarks)
+
+    def marks(self) -> dict[tuple[str, str], bool]:
+        """Return whether each answer is right, by benchmark and question."""
+        return {
+            (name, question): is_right
+            for name, score in self.benchmarks.items()
+            for question, is_right in zip(score.tally.ids, score.tally.is_right, strict=True)
+        }
+
     def to_json(self) -> str:
         """Return the scorecard as JSON text, without loss."""
         content = {"format": FORMAT, **asdict(self)}
@@ -135,6 +150,16 @@ class Scorecard:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the scorecard. A kill while writing leaves the previous file."""
         write_whole(Path(path), self.to_json())
+
+
+def cards_in(folder: Path) -> list[Path]:
+    """The scorecards of an evaluation: its own, and those of its seeds."""
+    return [*folder.glob(CARD), *sorted(folder.glob(f"seed-*/{CARD}"))]
+
+
+def folder_of_seed(folder: Path, seeds: Sequence[int], seed: int) -> Path:
+    """The folder of a seed's scorecard: that of the evaluation if it has a single seed."""
+    return folder if len(seeds) == 1 else folder / f"seed-{seed}"
 
 
 def _refuse_constant(name: str) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.errors import DataError
-from vcsd.evaluation.benchmarks.loading import spread
+from vcsd.evaluation.benchmarks.loading import chosen_along
 from vcsd.evaluation.scoring.terminal_tables import COUNTS, remarks
 from vcsd.report.chart import ShareBar, bar_chart
 from vcsd.report.markup import Html, text
@@ -79,7 +79,7 @@ def _samples(answers: Sequence[MarkedAnswer], name: str) -> Html:
     by_kind: dict[SampleKind, list[MarkedAnswer]] = {kind: [] for kind in KIND_LABELS}
     for answer in answers:
         by_kind[kind_of(answer[1], answer[2])].append(answer)
-    chosen = [_sample(kind, *answer) for kind, several in by_kind.items() for answer in spread(several, PER_KIND)]
+    chosen = [_sample(kind, *answer) for kind, several in by_kind.items() for answer in chosen_along(several, PER_KIND)]
     return samples(chosen, {kind: len(several) for kind, several in by_kind.items()}, name=name)
 
 

@@ -160,10 +160,10 @@ def _size(value: object, limit: int, unknown: int = 0) -> int:
     return total
 
 
-def _num_indents(value: object, limit: int) -> int:
+def _num_indents(value: object) -> int:
     """Return how often an indented text of lists and dicts has an indentation. Stops counting beyond the limit."""
     total, waiting = 0, [(value, 1)]
-    while waiting and total <= limit:
+    while waiting and total <= MAX_SIZE:
         item, depth = waiting.pop()
         if isinstance(item, dict | list | tuple):
             total += depth * (1 + len(item))
@@ -339,7 +339,7 @@ def _check_options(name: str, value: Any, options: list[Any]) -> None:
     elif name == "replace":
         _refuse_replacement(str(value), [str(option) for option in options])
     elif name == "tojson":
-        _refuse_large(_num_indents(value, MAX_SIZE) * max(map(_factor, options), default=0), name)
+        _refuse_large(_num_indents(value) * max(map(_factor, options), default=0), name)
     elif name == "sum" and any(isinstance(option, list | tuple) for option in options):
         # Lists are added one by one, and each sum is a new list.
         is_list = isinstance(value, list | tuple)

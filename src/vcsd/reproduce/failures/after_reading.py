@@ -43,7 +43,7 @@ def shown_bound(change: Paired) -> str:
     >>> print(shown_bound(paired({("a", 1): 50.0, ("b", 2): 51.0}, {("a", 1): 54.0, ("b", 2): 54.5})))
     +3.75 (95% +0.57 to +6.93)
     """
-    ends = interval(change, 0.95)
+    ends = interval(change)
     return f"{change.mean:+.2f}" + ("" if ends is None else f" (95% {shown_ends(ends)})")
 
 

@@ -94,6 +94,6 @@ def _kind_change(runs: ReadOnce, setting: FailureSetting, kind: str) -> str:
     change = paired(before, after)
     if change is None:
         return ""
-    ends = interval(change, 0.95)
+    ends = interval(change)
     text = f"{change.mean:+.1f}"
     return f"**{text}**" if ends is not None and ends[1] < 0 else text

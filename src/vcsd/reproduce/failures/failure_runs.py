@@ -12,10 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
-from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.judged.judged_claims import QWEN3_5_LIST
 from vcsd.reproduce.pages.first_screen import COMMAND
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST
@@ -107,10 +104,16 @@ class ReadOnce:
 def read_once(out: Path, name: str) -> ReadOnce:
     """Read a list, its results, and whether its time is over."""
     runs = planned_results(out, name)
-    sweep = Sweep(recipe_path("world/reproduce"), out, NUM_QUESTIONS, NUM_PROMPTS)
-    on_shipped = [run for run in runs.listed.runs if run.base.startswith(SHIPPED)]
-    shipped = {run: runs.listed.cell(run, out, sweep).result() for run in on_shipped}
+    shipped = {run: runs.result(run) for run in runs.listed.runs if run.base.startswith(SHIPPED)}
     return ReadOnce(name, runs, shipped, _reasons(out).get(name))
+
+
+def readable(out: Path, name: str) -> ReadOnce | None:
+    """Read a list like `read_once`; None if the folder has no such list, or before its results may be read."""
+    if not (out / name).is_file():
+        return None
+    runs = read_once(out, name)
+    return runs if runs.may_be_read else None
 
 
 def _reasons(out: Path) -> dict[str, str]:

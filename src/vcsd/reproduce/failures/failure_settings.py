@@ -197,7 +197,7 @@ def verdict(change: Paired | None, *, needs_gain: bool) -> FailureVerdict:
     """
     if change is None or change.num_bases < FEWEST_BASES:
         return "undecided"
-    ends, near = interval(change, 0.95), equivalence_interval(change)
+    ends, near = interval(change), equivalence_interval(change)
     assert ends is not None
     assert near is not None
     if ends[1] < 0:

@@ -6,6 +6,7 @@ many are finished, and nothing else about them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from vcsd.reproduce.failures.failure_settings import (
     unread_of,
     verdict,
 )
-from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
+from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
 from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import holm, interval, paired, shown_p, with_interval
@@ -78,9 +79,7 @@ MEASURES = (
 def failures_page(runs: ReadOnce) -> str:
     """Build the page."""
     sure = f"{runs.status()} The [rules](../preregistration_failures.md) were committed before any result"
-    repeat = (
-        f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{runs.command}` makes the runs."
-    )
+    repeat = how_to_repeat(runs.command)
     if not runs.may_be_read:
         lines = first_screen(TITLE, question=QUESTION, result=[], sure=f"{sure}.", repeat=repeat)
         return "\n".join([*lines, *_planned(), ""])
@@ -198,7 +197,7 @@ def _verdict_row(runs: ReadOnce, setting: FailureSetting) -> list[str]:
     before, after = runs.finished(setting)
     both = [run for run in before if run in after]
     means = [f"{mean(setting.read(results[run]) for run in both):.1f}" if both else "" for results in (before, after)]
-    ends = None if change is None else interval(change, 0.95)
+    ends = interval(change)
     word = verdict(change, needs_gain=setting.needs_gain)
     return [
         f"{setting.name}: {setting.differs}",
@@ -222,10 +221,7 @@ def _could_show(change: Paired | None) -> str:
 def _asked(runs: ReadOnce) -> str:
     """For the kinds that training asked: the difference that the held-out kinds are compared with."""
     setting = next(each for each in SETTINGS if each.name == "other questions")
-    both = runs.finished(setting)
-    unread = [{run: setting.unread(result) for run, result in results.items()} for results in both]
-    values = ({run: asked(result) for run, result in results.items()} for results in both)
-    change = paired(*values, unread=(unread[0], unread[1]))
+    change = change_of(runs, replace(setting, read=asked))
     return (
         ""
         if change is None
@@ -314,7 +310,7 @@ def _unclear_falls(runs: ReadOnce) -> list[str]:
     falls = []
     for setting in (ORDINARY_SETTING, *SETTINGS):
         for ability, change in _kept_changes(*runs.finished(setting)):
-            ends = interval(change, 0.95)
+            ends = interval(change)
             if ability.has_verdict and keeps(change) == "undecided" and ends is not None and ends[1] < 0:
                 falls.append(f"{setting.name}: {ability.name} {with_interval(change)}")
     return falls
@@ -341,7 +337,7 @@ def _ability_row(
 ) -> list[str]:
     first, second = (_values(ability, results) for results in (before, after))
     both = [run for run in first if run in second]
-    ends = interval(change, 0.95)
+    ends = interval(change)
     digits, word = ability.digits, keeps(change) if ability.has_verdict else ""
     return [
         ability.name if len(both) == len(before) else f"{ability.name} ({change.num_bases} bases)",

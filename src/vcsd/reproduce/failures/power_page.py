@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
+from vcsd.reproduce.cell_result import read_results
 from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures import after_reading
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import FEWEST_BASES
-from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
+from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
 from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import by_base, holm, interval, paired, shown_p, with_interval
@@ -45,8 +45,7 @@ def power_page(runs: ReadOnce, results: Results) -> str:
         result=[f"{in_words(runs)} ([table](#the-differences))."] if runs.may_be_read else [],
         sure=f"{runs.status()} The [rules](../preregistration_failures.md) were committed before any result. The test "
         "is Student's t over bases, with Holm's correction for the two families.",
-        repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{runs.command}` makes the "
-        "runs.",
+        repeat=how_to_repeat(runs.command),
     )
     lines += _lost(runs)
     if runs.may_be_read:
@@ -59,11 +58,10 @@ def power_page(runs: ReadOnce, results: Results) -> str:
 
 def in_words(runs: ReadOnce) -> str:
     """VCSD minus OPSD for each family, the smallest first."""
-    families = {title: family for family, title in FAMILY_TITLES.items()}
     parts = []
-    for title, change in sorted(changes(runs, OPSD).items(), key=lambda pair: pair[1].mean):
-        rest = without_lost(runs, families[title], OPSD)
-        text = f"VCSD minus OPSD on {title} {with_interval(change)}"
+    for family, change in sorted(changes(runs, OPSD).items(), key=lambda pair: pair[1].mean):
+        rest = without_lost(runs, family, OPSD)
+        text = f"VCSD minus OPSD on {FAMILY_TITLES[family]} {with_interval(change)}"
         if rest is not None:
             text += f", {says(rest)}: only {rest.num_bases} of these bases were not made again"
         parts.append(text)
@@ -77,9 +75,9 @@ def draw_more_bases(runs: ReadOnce) -> Figure | None:
     figure = new_figure(8.0, 3.4)
     axis = figure.subplots()
     judged = {
-        f"{title}: VCSD minus {reference.name}": change
+        f"{FAMILY_TITLES[family]}: VCSD minus {reference.name}": change
         for reference in REFERENCES
-        for title, change in changes(runs, reference).items()
+        for family, change in changes(runs, reference).items()
     }
     draw_differences(axis, judged)
     axis.set_title("Acc; Qwen3.5 with the bases that were made again: undecided without them", fontsize=10)
@@ -106,7 +104,6 @@ def _after_reading(runs: ReadOnce) -> Iterator[str]:
     """What the averages hide."""
     yield from ("## What the averages hide", "", "Added after the results had been read; no verdict rests on it.", "")
     yield from (after_reading.base_by_base(runs.runs, list(runs.runs.listed.bases)), "")
-    to_opsd = changes(runs, OPSD)
     for family, title in FAMILY_TITLES.items():
         bound = after_reading.if_unread_were_right(runs.runs, _bases_of(runs, family))
         if bound is not None:
@@ -114,7 +111,7 @@ def _after_reading(runs: ReadOnce) -> Iterator[str]:
                 f"- **{title}**: if every unread answer of OPSD had been right, VCSD minus OPSD would be "
                 f"{after_reading.shown_bound(bound)}."
             )
-    named = {f"{title}: VCSD minus OPSD": change for title, change in to_opsd.items()}
+    named = {f"{FAMILY_TITLES[family]}: VCSD minus OPSD": change for family, change in changes(runs, OPSD).items()}
     yield from after_reading.power_of_first_step(named, len(FAMILY_TITLES))
     yield from _seen_before(runs)
     yield from _readers(runs)
@@ -177,20 +174,15 @@ def _bases_of(runs: ReadOnce, family: str) -> list[str]:
 
 def lost_cells(runs: ReadOnce) -> list[CellResult]:
     """The results of bases of this list whose weights were lost."""
-    cells = [json.loads(path.read_bytes()) for path in sorted((runs.runs.out / LOST / "cells").glob("*.json"))]
-    return [cell for cell in cells if cell["base"] in runs.runs.listed.bases]
+    return [cell for cell in read_results(runs.runs.out / LOST) if cell["base"] in runs.runs.listed.bases]
 
 
 def changes(runs: ReadOnce, reference: Variant) -> dict[str, Paired]:
     """VCSD minus a reference in Acc for each family that has runs, with Holm's correction for the planned families."""
-    by_title = {}
     num_planned = len({base.family for base in runs.runs.listed.bases.values()})
-    for family, title in FAMILY_TITLES.items():
-        bases = _bases_of(runs, family)
-        change = runs.runs.change(reference.name, VCSD.name, bases)
-        if change is not None:
-            by_title[title] = change
-    return dict(zip(by_title, holm(list(by_title.values()), num_planned), strict=True))
+    every = {family: runs.runs.change(reference.name, VCSD.name, _bases_of(runs, family)) for family in FAMILY_TITLES}
+    known = {family: change for family, change in every.items() if change is not None}
+    return dict(zip(known, holm(list(known.values()), num_planned), strict=True))
 
 
 def says(change: Paired) -> str:
@@ -202,13 +194,12 @@ def says(change: Paired) -> str:
 
 def _table(runs: ReadOnce) -> Iterator[str]:
     rows = []
-    families = {title: family for family, title in FAMILY_TITLES.items()}
     for reference in REFERENCES:
-        for title, change in changes(runs, reference).items():
-            ends, rest = interval(change, 0.95), without_lost(runs, families[title], reference)
+        for family, change in changes(runs, reference).items():
+            ends, rest = interval(change), without_lost(runs, family, reference)
             rows.append(
                 [
-                    f"{title}: VCSD minus {reference.name}",
+                    f"{FAMILY_TITLES[family]}: VCSD minus {reference.name}",
                     str(change.num_bases),
                     f"{change.mean:+.2f}",
                     "" if change.unread is None else unread_change(change.unread, digits=2),

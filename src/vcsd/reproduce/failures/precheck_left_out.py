@@ -6,7 +6,6 @@ describes, and no verdict rests on it.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from vcsd.inspect.precheck.calibration import (
@@ -18,8 +17,9 @@ from vcsd.inspect.precheck.calibration import (
     within_groups,
 )
 from vcsd.reproduce.base_folders import FAMILY_TITLES
+from vcsd.reproduce.cell_result import read_results
 from vcsd.reproduce.failures import failures_page, power_page
-from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
+from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, readable
 from vcsd.reproduce.pages.precheck_page import ADDED, LeftOut, dose_of, shown_name
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE
@@ -71,9 +71,8 @@ def left_out(out: Path) -> LeftOut | None:
 
 def _of_list(out: Path, name: str) -> Statistics:
     """The statistics of the bases of a list; none before it may be read."""
-    if not (out / name).is_file() or not (runs := read_once(out, name)).may_be_read:
-        return {}
-    return base_statistics(out / "cells", list(runs.runs.listed.bases))
+    runs = readable(out, name)
+    return {} if runs is None else base_statistics(out / "cells", list(runs.runs.listed.bases))
 
 
 def _pairs(name: str, bases: Statistics) -> list[tuple[float, float]]:
@@ -148,8 +147,7 @@ def _agreement(cells: Mapping[str, Correlation | None]) -> float:
 
 def _parts_of_power(out: Path, power: Statistics) -> str:
     """Changed choices on parts of the bases at dose 0.6: those that were not made again, and each family."""
-    paths = sorted((out / power_page.LOST / "cells").glob("*.json"))
-    lost = {json.loads(path.read_bytes())["base"] for path in paths}
+    lost = {cell["base"] for cell in read_results(out / power_page.LOST)}
     parts = {
         f"the bases that were not [made again]({power_page.PAGE})": [base for base in power if base not in lost],
         **{title: [base for base in power if base.startswith(f"{name}-")] for name, title in FAMILY_TITLES.items()},

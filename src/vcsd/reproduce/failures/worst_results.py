@@ -10,7 +10,7 @@ from vcsd.inspect.precheck.calibration import FEWEST_BASES, PAPER_GAINS, misses,
 from vcsd.reproduce.base_folders import FAMILY_TITLES
 from vcsd.reproduce.experiments import DECODING, LAG, OPSD, VCSD
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page, qwen3_5_page
-from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
+from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once, readable
 from vcsd.reproduce.failures.failure_settings import SETTINGS, verdict
 from vcsd.reproduce.judged.claim_tables import verdict_counts, worst_claims
 from vcsd.reproduce.judged.judged_claims import AT_PAPER_DOSE, ON_QWEN3_5, QWEN3_5_LIST, on_whole_bases
@@ -22,7 +22,6 @@ from vcsd.reproduce.planned.answers import CONTROLS, MAIN_CONTROL, judged, over
 from vcsd.reproduce.planned.beyond_rules import SUPPORT
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, worst_first
 from vcsd.reproduce.planned.planned_results import planned_results
-from vcsd.reproduce.planned.run_list import read_run_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,8 +44,8 @@ def worst_results(out: Path) -> dict[str, WorstResult]:
     worst = {
         verdict_page.PAGE: _adds(runs),
         dose_page.PAGE: _doses(runs),
-        so_far.PAGE: _so_far(so_far.FinishedRuns(runs.listed, out)),
-        lag_page.PAGE: _lag(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
+        so_far.PAGE: _so_far(so_far.FinishedRuns(runs)),
+        lag_page.PAGE: _lag(lag_page.lag_runs(out)),
         precheck_page.PAGE: _precheck(out),
         **{page: _language(out / page) for page in LANGUAGE_PAGES},
     }
@@ -107,17 +106,14 @@ def on_opsd(runs: PlannedResults) -> str:
 
 def _on_more_bases(out: Path) -> str:
     """How far VCSD is above matched OPSD on the bases that were made to decide it; empty until they may be read."""
-    if not (out / POWER_LIST).is_file() or not (runs := read_once(out, POWER_LIST)).may_be_read:
+    if (runs := readable(out, POWER_LIST)) is None:
         return ""
     return f" On [more bases]({power_page.PAGE}) of the smallest models: {power_page.in_words(runs)}."
 
 
 def at_paper_size(out: Path) -> str:
     """What the claims come to where gains have the paper's size, as sentences; empty until the runs may be read."""
-    if not (out / PAPER_DOSE_LIST).is_file():
-        return ""
-    runs = read_once(out, PAPER_DOSE_LIST)
-    if not runs.may_be_read:
+    if (runs := readable(out, PAPER_DOSE_LIST)) is None:
         return ""
     counts = verdict_counts(AT_PAPER_DOSE, runs.runs).removeprefix("Of ")
     return f"On the new bases, of {counts}: {worst_claims(AT_PAPER_DOSE, runs.runs)}."
@@ -128,7 +124,7 @@ def contrast_at_paper_size(out: Path) -> str:
 
     Empty until their runs may be read.
     """
-    if not (out / PAPER_DOSE_LIST).is_file() or not (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
+    if (runs := readable(out, PAPER_DOSE_LIST)) is None:
         return ""
     changes = {claim.before: change for claim, change in AT_PAPER_DOSE.changes(runs.runs).items()}
     known = {name: change for name in (DECODING.name, MAIN_CONTROL) if (change := changes[name]) is not None}
@@ -143,17 +139,15 @@ def contrast_at_paper_size(out: Path) -> str:
 
 def precheck_on_new_bases(out: Path) -> str:
     """How the pre-check does on the bases that were kept apart to test it; empty until their runs may be read."""
-    if not (out / PAPER_DOSE_LIST).is_file():
+    runs = readable(out, PAPER_DOSE_LIST)
+    compared = "" if runs is None else paper_dose_page.precheck_compared(runs.runs, planned_results(out))
+    if runs is None or not compared:
         return ""
-    runs = read_once(out, PAPER_DOSE_LIST)
-    compared = paper_dose_page.precheck_compared(runs.runs, planned_results(out)) if runs.may_be_read else ""
     page = f"{PAPER_DOSE_PAGE}#the-pre-check-on-bases-that-it-has-not-seen"
     return (
         f"It was tested on [{len(runs.runs.listed.bases)} bases that it has not seen]({page}), at *dose* "
         f"{paper_dose_page.DOSE:g} (the share of captions in pre-training that ignore their picture). "
         f"{compared.replace('constant here', 'constant there')}"
-        if compared
-        else ""
     )
 
 
@@ -225,11 +219,11 @@ def _on_opsd_with_more_bases(runs: ReadOnce) -> WorstResult | None:
     changes = sorted(power_page.changes(runs, OPSD).items(), key=lambda pair: pair[1].mean)
     if not changes:
         return None
-    families, words = {title: family for family, title in FAMILY_TITLES.items()}, {}
-    came_out = f"on {changes[0][0]}, {VCSD.name} minus {OPSD.name} {_in_brackets(changes[0][1])}"
-    for place, (title, change) in enumerate(changes):
-        rest = power_page.without_lost(runs, families[title], OPSD)
-        words[title] = power_page.says(change if rest is None else rest).replace("*", "")
+    words = {}
+    came_out = f"on {FAMILY_TITLES[changes[0][0]]}, {VCSD.name} minus {OPSD.name} {_in_brackets(changes[0][1])}"
+    for place, (family, change) in enumerate(changes):
+        rest = power_page.without_lost(runs, family, OPSD)
+        words[FAMILY_TITLES[family]] = power_page.says(change if rest is None else rest).replace("*", "")
         if place == 0 and rest is not None:
             came_out += f"; only {rest.num_bases} of its {change.num_bases} bases were not made again"
     worst: Worst = next(word for word in _JUDGED if word in words.values())

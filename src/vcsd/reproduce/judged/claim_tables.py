@@ -142,7 +142,7 @@ def shares_section(judged: JudgedClaims, runs: PlannedResults, dose: float) -> I
     for name in dict.fromkeys(claim.before for claim in judged.claims if claim.before != BASE.name):
         change = runs.change(BASE.name, name, runs.listed.bases)
         if change is not None:
-            limits = interval(change, 0.95)
+            limits = interval(change)
             share = share_of_gain(runs, name, dose)
             rows.append([f"`{name}` minus base", f"{change.mean:+.2f}", shown_ends(limits) if limits else "", share])
     yield from (markdown(["points of Acc", "mean", "95%", "share of VCSD's gain"], rows), "")

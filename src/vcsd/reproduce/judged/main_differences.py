@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
-from vcsd.reproduce.pages.plots import OURS, new_figure
+from vcsd.reproduce.pages.plots import OURS, error_bar, new_figure
 from vcsd.reproduce.paired_runs import interval, shown_ends
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
 from vcsd.world.parameters import PARAMETERS
@@ -84,9 +84,8 @@ def _draw_world(axis: Axes, changes: Mapping[str, Paired], shift: float, tone: s
     for place, name in enumerate(OTHERS):
         if (change := changes.get(name)) is None:
             continue
-        ends, row = interval(change, 0.95), place + shift
-        error = None if ends is None else [[change.mean - ends[0]], [ends[1] - change.mean]]
-        axis.errorbar([change.mean], [row], xerr=error, fmt=mark, color=tone, capsize=3, markersize=6)
+        ends, row = interval(change), place + shift
+        axis.errorbar([change.mean], [row], xerr=error_bar(change), fmt=mark, color=tone, capsize=3, markersize=6)
         numbers = f"{change.mean:+.2f}" if ends is None else f"{change.mean:+.2f} ({shown_ends(ends)})"
         axis.text(NUMBERS_AT, row, numbers, transform=axis.get_yaxis_transform(), color=tone, fontsize=10, va="center")
     axis.plot([], [], mark, color=tone, label=title)

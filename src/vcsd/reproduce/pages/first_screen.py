@@ -17,6 +17,19 @@ WORDS = (
 )
 
 
+COMMAND = "python -m vcsd.reproduce.every_page docs/results"
+"""What writes the pages of the committed results."""
+
+
+def how_to_repeat(run_command: str, command: str = COMMAND) -> str:
+    """What writes a page, and what makes its runs.
+
+    >>> how_to_repeat("make runs", "make pages")
+    '`make pages` writes this page from the files in `cells/`; do not edit it. `make runs` makes the runs.'
+    """
+    return f"`{command}` writes this page from the files in `cells/`; do not edit it. `{run_command}` makes the runs."
+
+
 def question_first(title: str, question: str) -> list[str]:
     """The title, the question of a page, and the words that every page uses.
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.reproduce.base_folders import FAMILY_TITLES, Base
-from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.cell import full_sweep
+from vcsd.reproduce.cell_result import read_results
 from vcsd.reproduce.results import Results
 
 if TYPE_CHECKING:
@@ -60,20 +59,20 @@ class RecordedBase(Base):
 
 def recorded_results(out: Path, leave_out: frozenset[str] = frozenset()) -> Results:
     """The results in a folder, with the bases that they name, except those to leave out."""
-    cells = [json.loads(path.read_bytes()) for path in sorted((out / "cells").glob("*.json"))]
+    cells = read_results(out)
     if not cells:
         raise ConfigError([f"{out} holds no results. Pass a folder of results, such as docs/results."])
     notes = out / "bases.json"
     taught = json.loads(notes.read_bytes()) if notes.is_file() else {}
     bases = {
-        RecordedBase(Path(cell["base"]), cell["group"], cell["identity"]["base"], taught.get(cell["base"], ""))
+        RecordedBase(Path(cell["base"]), cell["group"], str(cell["identity"]["base"]), taught.get(cell["base"], ""))
         for cell in cells
         if cell["base"] not in leave_out
     }
     groups: dict[str, list[Base]] = {}
     for base in sorted(bases, key=_order):
         groups.setdefault(base.group, []).append(base)
-    return Results(Sweep(recipe_path("world/reproduce"), out, NUM_QUESTIONS, NUM_PROMPTS), groups, SEEDS)
+    return Results(full_sweep(out), groups, SEEDS)
 
 
 def _order(base: RecordedBase) -> tuple[bool, int, float, str]:

@@ -178,7 +178,7 @@ def _claims_result(results: Results, judged: Sequence[Mapping[str, str]]) -> Wor
     """The claims of the paper: how far the gain is from the paper's, and how many have which verdict."""
     counts = Counter(row["verdict"] for row in judged)
     change = acc_change(results, BASE, VCSD, *results.ordinary) if results.ordinary else None
-    ends = None if change is None else interval(change, 0.95)
+    ends = interval(change)
     if change is None or ends is None or not counts:
         return None
     low, high = PAPER_GAINS

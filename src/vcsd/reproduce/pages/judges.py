@@ -80,10 +80,6 @@ def _difference(
     return paired(before, after, looks=results.looks(group), unread=unread)
 
 
-def _change(results: Results, group: str, before: Variant, after: Variant) -> Paired | None:
-    return acc_change(results, before, after, group)
-
-
 def _known(*changes: Paired | None) -> list[Paired]:
     return [change for change in changes if change is not None]
 
@@ -119,7 +115,7 @@ def above_everywhere(before: Variant, after: Variant) -> ClaimRule:
     """`after` must be clearly above `before` on every architecture and size."""
 
     def judge(results: Results) -> JudgedClaim:
-        changes = {group: _change(results, group, before, after) for group in results.ordinary}
+        changes = {group: acc_change(results, before, after, group) for group in results.ordinary}
         parts = [f"{group} {change}, {change.num_bases} bases" for group, change in changes.items() if change]
         return JudgedClaim(
             "; ".join(parts), _worst([above(each) for each in changes.values()]), _known(*changes.values())
@@ -150,7 +146,7 @@ def above_on_first(before: Variant, after: Variant, paper: float | None = None) 
     """`after` must be clearly above `before` on the smallest Qwen3-VL."""
 
     def judge(results: Results) -> JudgedClaim:
-        change = _change(results, results.smallest, before, after)
+        change = acc_change(results, before, after, results.smallest)
         verdict = above(change, paper)
         text = "" if change is None else f"{after.name} minus {before.name}: {change}"
         if change is not None and verdict == "disagrees" and change.mean > -NEAR and paper is not None:
@@ -176,9 +172,9 @@ def alike(*variants: Variant) -> ClaimRule:
             return JudgedClaim("", "not run")
         text = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
         low, high = (pick(variants, key=lambda each: means[each.name]) for pick in (min, max))
-        change, num_pairs = _change(results, group, low, high), math.comb(len(variants), 2)
+        change, num_pairs = acc_change(results, low, high, group), math.comb(len(variants), 2)
         among = f", the largest of {num_pairs} differences" if num_pairs > 1 else ""
-        pairs = _known(*(_change(results, group, *pair) for pair in combinations(variants, 2)))
+        pairs = _known(*(acc_change(results, *pair, group) for pair in combinations(variants, 2)))
         verdict = _near(change, num_pairs)
         if verdict == "agrees" and any(equivalence(pair) != "alike" for pair in pairs):
             verdict = "undecided"
@@ -191,7 +187,7 @@ def alike(*variants: Variant) -> ClaimRule:
 
 def _limits(change: Paired | None) -> str:
     """The interval of the equivalence test, in words."""
-    limits = equivalence_interval(change) if change is not None else None
+    limits = equivalence_interval(change)
     if change is None or limits is None:
         return ""
     return f", {100 * (1 - 2 * CLEAR / change.looks):g}% interval {limits[0]:+.2f} to {limits[1]:+.2f}"
@@ -217,11 +213,11 @@ def peak(low: Variant, top: Variant, high: Variant, *others: Variant) -> ClaimRu
             return JudgedClaim("", "not run")
         best = max(accs, key=lambda each: over_bases(accs[each]).mean)
         if best == top:
-            ends = {end.name: _change(results, group, end, top) for end in (low, high)}
+            ends = {end.name: acc_change(results, end, top, group) for end in (low, high)}
             text = "; ".join(change.followed_by(f" over {name}") for name, change in ends.items() if change)
             verdict = _worst([above(change) for change in ends.values()])
             return JudgedClaim(f"{top.name} is the best: {text}", verdict, _known(*ends.values()))
-        change = _change(results, group, top, best)
+        change = acc_change(results, top, best, group)
         verdict = "disagrees" if above(change) == "agrees" else "undecided"
         lead = change.followed_by(f" over {top.name}") if change else None
         return JudgedClaim(f"{best.name} is the best, {lead}", verdict, _known(change))
@@ -233,7 +229,7 @@ def finding(before: Variant, after: Variant) -> ClaimRule:
     """A comparison that the paper does not make."""
 
     def judge(results: Results) -> JudgedClaim:
-        change = _change(results, results.smallest, before, after)
+        change = acc_change(results, before, after, results.smallest)
         word = equivalence(change)
         words = f"{_limits(change)} over {before.name}{f': {word}' if word else ''}"
         text = "" if change is None else f"{after.name} {change.followed_by(words)}"
@@ -247,10 +243,10 @@ def never_black(results: Results) -> JudgedClaim:
     black, *others = EXPERIMENTS["black"].variants[2:]
     parts, changes = [], []
     for group in results.never_black:
-        change = _change(results, group, BASE, black)
+        change = acc_change(results, BASE, black, group)
         if change is None:
             continue
-        gains = [(each.name, _change(results, group, BASE, each)) for each in others]
+        gains = [(each.name, acc_change(results, BASE, each, group)) for each in others]
         rest = ", ".join(f"{name} {other}" for name, other in gains if other is not None)
         changes += _known(change, *(other for _, other in gains))
         parts.append(f"{group}: {black.name} {change.followed_by(' over base')}" + (f"; {rest}" if rest else ""))
@@ -260,7 +256,7 @@ def never_black(results: Results) -> JudgedClaim:
 def opsd_on_qwen3_5(results: Results) -> JudgedClaim:
     """A clear gain over the Qwen3.5 bases of all sizes disagrees; a clear loss, or an equal score, agrees."""
     groups = [group for group in results.ordinary if group.startswith("Qwen3.5")]
-    changes = {group: change for group in groups if (change := _change(results, group, BASE, OPSD)) is not None}
+    changes = {group: change for group in groups if (change := acc_change(results, BASE, OPSD, group)) is not None}
     if not groups or len(changes) < len(groups):
         return JudgedClaim("", "not run")
     change = acc_change(results, BASE, OPSD, *groups)
@@ -288,13 +284,13 @@ def every_suite(results: Results) -> JudgedClaim:
     text = ", ".join(f"{name} {change.mean:+.1f}" for name, change in known.items())
     clear = sum(above(change) == "agrees" for change in known.values())
     verdict = _worst([above(change) for change in known.values()])
-    text = f"{text}; clear in {clear}{_unread(results, OPSD, VCSD, known)}" if known else ""
+    text = f"{text}; clear in {clear}{_unread(results, known)}" if known else ""
     return JudgedClaim(text, verdict, list(known.values()))
 
 
-def _unread(results: Results, before: Variant, after: Variant, suites: Mapping[str, Paired]) -> str:
-    """The change in unread answers next to differences of single suites: over all of them, and of each if known."""
-    change = _change(results, results.smallest, before, after)
+def _unread(results: Results, suites: Mapping[str, Paired]) -> str:
+    """The change in unread answers from OPSD to VCSD: over all suites, and of each if known."""
+    change = acc_change(results, OPSD, VCSD, results.smallest)
     note = "" if change is None else unread_note(change.unread, digits=2)
     single = {name: each.unread for name, each in suites.items() if each.unread is not None}
     if change is not None and change.unread is not None and math.isnan(change.unread):
@@ -416,7 +412,7 @@ def decoding(results: Results) -> JudgedClaim:
     """Contrast decoding must be clearly above the base; its cost and VCSD's gain over it are reported too."""
     group = results.smallest
     decode = variant("decoding", "contrast decoding")
-    gain, rest = _change(results, group, BASE, decode), _change(results, group, decode, VCSD)
+    gain, rest = acc_change(results, BASE, decode, group), acc_change(results, decode, VCSD, group)
     ratios = results.values(decode, group, lambda result: result["cost"]["ratio"] if "cost" in result else None)
     if gain is None or rest is None:
         return JudgedClaim("", "not run")
@@ -458,7 +454,7 @@ def _black_correlation(result: CellResult) -> float | None:
 def _over_bases(results: Results, read: Callable[[CellResult], float | None]) -> str:
     """The 95% interval of a mean over bases, in words; empty for a single base."""
     change = _beyond(results, read, 0.0)
-    limits = interval(change, 1 - CLEAR) if change is not None else None
+    limits = interval(change, 1 - CLEAR)
     return (
         ""
         if change is None or limits is None

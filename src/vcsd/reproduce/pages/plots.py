@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vcsd.reproduce.experiments import Experiment, Variant
-    from vcsd.reproduce.paired_runs import Run
+    from vcsd.reproduce.paired_runs import Paired, Run
     from vcsd.reproduce.results import Results
 
 log = logging.getLogger(__name__)
@@ -97,15 +97,19 @@ def _within_percent(axis: Axes) -> None:
     axis.set_ylim(max(0.0, low), min(HIGHEST, high))
 
 
+def error_bar(change: Paired | None) -> list[list[float]] | None:
+    """The 95% interval of a difference, as matplotlib takes it; None where there is no interval."""
+    ends = interval(change)
+    return None if change is None or ends is None else [[change.mean - ends[0]], [ends[1] - change.mean]]
+
+
 def _with_interval(axis: Axes, place: float, values: Mapping[Run, float], tone: str, shift: float = -0.12) -> float:
     """Draw the mean over bases with its interval, and a faint dot for each base beside it; return the mean."""
     means = by_base(values)
     change = paired(dict.fromkeys(values, 0.0), values)
     assert change is not None
-    limits = interval(change, 0.95)
     axis.plot([place + shift] * len(means), list(means.values()), ".", color=FAINT, zorder=1)
-    error = [[change.mean - limits[0]], [limits[1] - change.mean]] if limits else None
-    axis.errorbar([place], [change.mean], yerr=error, fmt="o", color=tone, capsize=3, zorder=2)
+    axis.errorbar([place], [change.mean], yerr=error_bar(change), fmt="o", color=tone, capsize=3, zorder=2)
     return change.mean
 
 
@@ -159,7 +163,7 @@ def _alpha(experiment: Experiment, results: Results) -> Figure | None:
             label = f"{reference.name} (mean; band: 95%)"
             axis.axhline(over_bases(values).mean, color=COLOURS[reference.name], linestyle="--", label=label)
             change = paired(dict.fromkeys(values, 0.0), values)
-            if change is not None and (ends := interval(change, 0.95)) is not None:
+            if change is not None and (ends := interval(change)) is not None:
                 axis.axhspan(*ends, color=COLOURS[reference.name], alpha=0.1, linewidth=0)
     axis.set_xlabel("alpha")
     axis.legend(fontsize=8, loc="lower right")
@@ -231,7 +235,7 @@ def _lines(axis: Axes, series: Mapping[Run, Mapping[int, float]], label: str, to
     axis.plot(
         steps, [change.mean for change in changes], label=label, color=tone, marker="o" if len(steps) < 20 else None
     )
-    limits = [interval(change, 0.95) or (change.mean, change.mean) for change in changes]
+    limits = [interval(change) or (change.mean, change.mean) for change in changes]
     axis.fill_between(steps, [low for low, _ in limits], [high for _, high in limits], color=tone, alpha=0.12, lw=0)
 
 

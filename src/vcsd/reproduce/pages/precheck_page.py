@@ -32,6 +32,7 @@ from vcsd.inspect.precheck.calibration import (
     statistic_names,
     typical_miss,
 )
+from vcsd.reproduce.cell_result import read_results
 from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.world.parameters import PARAMETERS
@@ -232,7 +233,12 @@ def _made_again(out: Path) -> str:
     steps = json.loads(path.read_bytes()) if path.is_file() else []
     if not steps:
         return text
-    apart = [abs(step["metrics"]["kl_target_original"] / kl - 1) for step in steps if (kl := _recorded_kl(out, step))]
+    recorded = _recorded_kls(out)
+    apart = [
+        abs(step["metrics"]["kl_target_original"] / kl - 1)
+        for step in steps
+        if (kl := recorded.get((step["digest"], step["seed"])))
+    ]
     num_again = len({step["base"] for step in steps})
     text += (
         f" For {num_again} {'base' if num_again == 1 else 'bases'}, the first step was repeated after the runs, from "
@@ -245,16 +251,13 @@ def _made_again(out: Path) -> str:
     )
 
 
-def _recorded_kl(out: Path, step: Mapping[str, object]) -> float | None:
-    """KL(target || image) in the first step, as the finished run recorded it."""
-    for path in sorted((out / "cells").glob("*.json")):
-        cell = json.loads(path.read_bytes())
-        is_it = (
-            cell["variant"] == "VCSD" and cell["identity"]["base"] == step["digest"] and cell["seed"] == step["seed"]
-        )
-        if is_it and "series" in cell:
-            return float(cell["series"]["kl_target_original"][0])
-    return None
+def _recorded_kls(out: Path) -> dict[tuple[object, int], float | None]:
+    """KL(target || image) in the first step of finished runs, by the hash of the base and the seed."""
+    recorded: dict[tuple[object, int], float | None] = {}
+    for cell in read_results(out):
+        if cell["variant"] == "VCSD" and "series" in cell:
+            recorded.setdefault((cell["identity"]["base"], cell["seed"]), cell["series"]["kl_target_original"][0])
+    return recorded
 
 
 def at_the_top(out: Path) -> set[str]:
@@ -365,8 +368,7 @@ def shown_name(statistic: str) -> str:
 def dose_of(out: Path) -> dict[str, float]:
     """The share of captions that ignore their picture, by base, as the groups of results name it."""
     doses = {}
-    for path in sorted((out / "cells").glob("*.json")):
-        cell = json.loads(path.read_bytes())
+    for cell in read_results(out):
         _, _, share = cell["group"].partition("ignore_share=")
         doses[cell["base"]] = float(share.partition(",")[0]) if share else PARAMETERS.ignore_share
     return doses

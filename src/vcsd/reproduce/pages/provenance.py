@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+from vcsd.reproduce.cell_result import read_results
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.journal import JOURNAL, duration, read_journal
 from vcsd.reproduce.pages.tables import markdown
@@ -44,6 +44,13 @@ def results_of(experiments: Iterable[Experiment], results: Results) -> list[Cell
 
 def _distinct(values: Iterable[str]) -> str:
     return "; ".join(sorted(set(values)))
+
+
+def hardware_line(results: Iterable[CellResult]) -> str:
+    """The machines and the versions of torch that made some results."""
+    results = list(results)
+    versions = sorted({f"torch {result['versions']['torch']}" for result in results})
+    return f"- Hardware: {_distinct(result['hardware'] for result in results)}; {', '.join(versions)}"
 
 
 def summary(experiment: Experiment, results: Results) -> str:
@@ -137,10 +144,10 @@ def _commands(out: Path, written: Sequence[Experiment], results: Results) -> Ite
     if len(entries) > 1:
         wall_seconds = sum(entry.wall_seconds for entry in entries)
         yield from (f"Total: {num_run} runs, {duration(wall_seconds)} of wall time.", "")
-    paths = sorted((out / "cells").glob("*.json"))
-    num_files, num_shown = len(paths), len(results_of(written, results))
+    stored = read_results(out)
+    num_files, num_shown = len(stored), len(results_of(written, results))
     if num_files > num_shown:
-        num_planned = sum("run_planned" in json.loads(path.read_bytes())["command"] for path in paths)
+        num_planned = sum("run_planned" in result["command"] for result in stored)
         num_others = num_files - num_shown - num_planned
         yield (
             f"Why the numbers of runs differ: the table of the paper's experiments uses {num_shown} results. `cells/` "

@@ -50,7 +50,7 @@ def in_words(change: Paired | None) -> str:
     >>> print(in_words(paired({("a", 1): 1.0, ("b", 2): 1.0}, {("a", 1): 1.01, ("b", 2): 1.02})))
     90% interval -0.02 to +0.05: alike
     """
-    limits = equivalence_interval(change) if change is not None else None
+    limits = equivalence_interval(change)
     if change is None or limits is None:
         return ""
     level = 100 * (1 - 2 * CLEAR / change.looks)

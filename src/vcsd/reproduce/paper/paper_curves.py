@@ -11,7 +11,7 @@ from vcsd.monitor import read_lines
 from vcsd.reproduce.paper.paper_scores import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -34,9 +34,12 @@ def curve_lines(row: str, curve: Curve) -> Iterator[str]:
     yield f"{row} during training, {num_questions:,} questions each time:"
     for line in curve:
         scores = [line["benchmarks"].get(name, {}).get("entry") for name in COLUMNS]
-        cells = (*scores, line["acc"], live_unread_share(line))
-        label = f"  step {line['step']}"
-        yield f"{label:32}" + "".join(f"{'-' if x is None else f'{x:.2f}':>11}" for x in cells)
+        yield line_of(f"  step {line['step']}", (*scores, line["acc"], live_unread_share(line)))
+
+
+def line_of(label: str, numbers: Iterable[float | None]) -> str:
+    """A line of the table: a label and its numbers in percent, with a dash for a missing one."""
+    return f"{label:32}" + "".join(f"{'-' if x is None else f'{x:.2f}':>11}" for x in numbers)
 
 
 def plot_curves(curves: Mapping[str, Curve], path: Path) -> Path | None:

@@ -19,8 +19,6 @@ import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from vcsd import run
 from vcsd.checkpoint.export import export
 from vcsd.checkpoint.whole_file import write_whole
@@ -31,11 +29,11 @@ from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
 from vcsd.evaluation.evaluate import Scoring, evaluate, load_questions
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.evaluation.scoring.scorecard import load_scorecard
-from vcsd.models.hub import load_model, model_folder
+from vcsd.models.hub import load_to_answer, model_folder
 from vcsd.models.processor import load_processor
 from vcsd.models.shapes import SHAPES
 from vcsd.reproduce.paper.paper_costs import cost_of
-from vcsd.reproduce.paper.paper_curves import read_curve
+from vcsd.reproduce.paper.paper_curves import line_of, read_curve
 from vcsd.reproduce.paper.paper_scores import COLUMNS, PAPER_SCORES
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.terminal.stopping import Stopped
@@ -237,9 +235,10 @@ def launch(command: Sequence[str]) -> None:
 
 def _answerer(model: str, recipe: Recipe) -> ModelAnswerer:
     """Load a model into this process: in bfloat16 with CUDA graphs on a GPU, in float32 on a CPU."""
-    is_cuda, folder = torch.cuda.is_available(), model_folder(model)
+    folder = model_folder(model)
     processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)
-    weights = load_model(folder, torch.bfloat16 if is_cuda else torch.float32).to("cuda" if is_cuda else "cpu").eval()
+    weights = load_to_answer(folder)
+    is_cuda = weights.device.type == "cuda"
     engine = TransformersEngine(weights, tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
     switches = dict(recipe.model.chat_template_kwargs)
     return ModelAnswerer(engine, processor, name=folder_identity(folder), chat_template_kwargs=switches)
@@ -250,7 +249,6 @@ def table(rows: Sequence[str], cards: Sequence[Scorecard]) -> Iterator[str]:
     yield f"{'':32}" + "".join(f"{name[:10]:>11}" for name in (*COLUMNS, "Acc", "unread"))
     for row, card in zip(rows, cards, strict=True):
         scores = [card.benchmarks[name].entry if name in card.benchmarks else None for name in COLUMNS]
-        unread = sum(score.share_unread for score in card.benchmarks.values()) / len(card.benchmarks)
-        yield f"{row:32}" + "".join(f"{'-' if x is None else f'{x:.2f}':>11}" for x in (*scores, card.acc, unread))
+        yield line_of(row, (*scores, card.acc, card.share_unread))
         if row in PAPER_SCORES:
-            yield f"{'  paper':32}" + "".join(f"{x:>11.2f}" for x in PAPER_SCORES[row])
+            yield line_of("  paper", PAPER_SCORES[row])

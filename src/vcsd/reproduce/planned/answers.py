@@ -80,7 +80,7 @@ def in_points(change: Paired | None, *, corrected: bool = False) -> str:
     """A difference with its 95% interval, p, number of bases, and what these bases could have shown."""
     if change is None:
         return "no runs"
-    limits = interval(change, 0.95)
+    limits = interval(change)
     if limits is None or change.p is None or change.detectable is None:
         return f"{change.mean:+.2f} (one base, {unread_note(change.unread, digits=2)})"
     name = "Holm's p" if corrected else "p"
@@ -192,7 +192,7 @@ def _share(runs: PlannedResults) -> RuleAnswer:
     found, equal = shares(runs), no_change(runs)
     left_out = f" Left out, because VCSD equals the base there: {', '.join(equal)}." if equal else ""
     change = paired(dict.fromkeys(found, 0.0), found)
-    limits = interval(change, 0.95) if change is not None else None
+    limits = interval(change)
     if change is None or limits is None:
         return RuleAnswer("described", f"{title} Too few runs.{left_out}")
     each = ", ".join(f"{share:.0f}%" for share in found.values())
@@ -206,7 +206,7 @@ def _share(runs: PlannedResults) -> RuleAnswer:
 def _empty(runs: PlannedResults) -> RuleAnswer:
     title = "**4. Does the control have to be empty?** VCSD minus `another picture`:"
     change = over(runs, "another picture")
-    limits = equivalence_interval(change) if change is not None else None
+    limits = equivalence_interval(change)
     if change is None or limits is None:
         return RuleAnswer("undecided", f"{title} too few runs.")
     word = equivalence(change) if change.num_bases >= FEWEST_BASES else "undecided"
@@ -299,7 +299,7 @@ def weakest_leads(runs: PlannedResults) -> str:
 
 def _with_p(change: Paired) -> str:
     """A difference with its interval; where that excludes zero, p says whether the difference is still clear."""
-    ends = interval(change, 0.95)
+    ends = interval(change)
     if ends is None or change.p is None or ends[0] <= 0 <= ends[1]:
         return with_interval(change)
     return f"{with_interval(change).removesuffix(')')}, corrected p {shown_p(change.p)})"

@@ -132,7 +132,7 @@ def _excluded_sizes(runs: PlannedResults, looks: int) -> list[str]:
 def _most_looks(change: Paired | None, least: float, most: float) -> int | None:
     """How many looks an interval may be corrected for and still exclude the paper's numbers; None if it does not."""
     for looks in (LOOKS, 1):
-        limits = interval(change, 1 - CLEAR / looks) if change is not None else None
+        limits = interval(change, 1 - CLEAR / looks)
         if limits is not None and (limits[0] > most or limits[1] < least):
             return looks
     return None

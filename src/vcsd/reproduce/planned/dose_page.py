@@ -132,7 +132,7 @@ def _stems(runs: PlannedResults) -> Iterator[str]:
 def _with_range(change: Paired) -> str:
     """Mean, range and 95% interval of a difference."""
     values = change.difference.values
-    limits = interval(change, 0.95)
+    limits = interval(change)
     text = f"{change.mean:+.2f}"
     if len(values) > 1:
         text += f" (bases {min(values):+.2f} to {max(values):+.2f}"
@@ -277,7 +277,7 @@ def _same_seeds(runs: PlannedResults) -> Iterator[str]:
 def _cell(change: Paired | None) -> str:
     if change is None:
         return "missing"
-    limits = interval(change, 0.95)
+    limits = interval(change)
     inside = f"{limits[0]:+.1f} to {limits[1]:+.1f}; " if limits else ""
     return f"{change.mean:+.2f} ({inside}{change.num_bases})"
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, TypedDict
 
 from vcsd import run
 from vcsd.checkpoint.whole_file import write_whole
-from vcsd.config.shipped import recipe_path
 from vcsd.errors import VcsdError
 from vcsd.inspect.precheck.calibration import FIRST_STEPS
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import hardware, versions
 from vcsd.reproduce.base_folders import Base, grouped
-from vcsd.reproduce.cell import Cell, Sweep
-from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS, VCSD
+from vcsd.reproduce.cell import Cell, full_sweep
+from vcsd.reproduce.cell_result import read_results
+from vcsd.reproduce.experiments import NUM_PROMPTS, VCSD
 from vcsd.reproduce.training_prompts import write_prompts
 
 if TYPE_CHECKING:
@@ -48,15 +48,13 @@ class FirstStep(TypedDict):
 
 def finished_seeds(out: Path, base: Base) -> list[int]:
     """The seeds of the finished VCSD runs from exactly these weights."""
-    cells = [json.loads(path.read_bytes()) for path in sorted((out / "cells").glob("*.json"))]
-    own = [cell for cell in cells if cell["variant"] == VCSD.name and "abilities" not in cell]
+    own = [cell for cell in read_results(out) if cell["variant"] == VCSD.name and "abilities" not in cell]
     return sorted({cell["seed"] for cell in own if cell["identity"]["base"] == base.digest})
 
 
 def first_step(base: Base, seed: int, work: Path, overrides: Sequence[str] = ()) -> FirstStep:
     """Train one step as the finished run did, and return its metrics."""
-    settings = ("trainer.max_steps=1", *overrides)
-    cell = Cell(VCSD, base, seed, Sweep(recipe_path("world/reproduce"), work, NUM_QUESTIONS, NUM_PROMPTS, settings))
+    cell = Cell(VCSD, base, seed, full_sweep(work, ("trainer.max_steps=1", *overrides)))
     own = work / "runs" / f"{base.folder.name}-{seed}"
     write_prompts(cell.prompts(own), NUM_PROMPTS, which=VCSD.prompts, parameters=cell.prompt_world)
     run.train(run.load(cell.recipe(own)))

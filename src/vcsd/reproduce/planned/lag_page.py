@@ -11,23 +11,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import recipe_path
-from vcsd.errors import ConfigError, VcsdError, install_command
+from vcsd.errors import VcsdError, install_command
 from vcsd.evaluation.scoring.compare import spread
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.report.parts import unread_change
-from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.experiments import LAG, NUM_PROMPTS, NUM_QUESTIONS
-from vcsd.reproduce.pages.first_screen import first_screen
-from vcsd.reproduce.pages.plots import state_origin
+from vcsd.reproduce.experiments import LAG
+from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
+from vcsd.reproduce.pages.plots import error_bar, state_origin
+from vcsd.reproduce.pages.provenance import hardware_line
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, paired, shown, with_interval
 from vcsd.reproduce.planned.answers import FEWEST_BASES
-from vcsd.reproduce.planned.run_list import read_run_list
+from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.experiments import Variant
     from vcsd.reproduce.paired_runs import Paired, Run
-    from vcsd.reproduce.planned.run_list import RunList
+    from vcsd.reproduce.planned.planned_results import PlannedResults
 
 PAGE, PICTURE, LIST = "lag.md", "lag.png", "lag_runs.json"
 COMMAND = "python -m vcsd.reproduce.planned.lag_page docs/results"
@@ -72,21 +72,12 @@ LAST_STEPS = 10
 class LagRuns:
     """The planned runs, and the results of those that are finished."""
 
-    listed: RunList
-    out: Path
-    _results: dict[Variant, dict[int, CellResult]] = field(default_factory=dict, repr=False)
+    runs: PlannedResults
 
     def results(self, variant: Variant) -> dict[int, CellResult]:
         """The results of a variant by seed."""
-        if variant not in self._results:
-            sweep = Sweep(recipe_path("world/reproduce"), self.out, NUM_QUESTIONS, NUM_PROMPTS)
-            found = {
-                run.seed: self.listed.cell(run, self.out, sweep).result()
-                for run in self.listed.runs
-                if run.variant == variant
-            }
-            self._results[variant] = {seed: result for seed, result in found.items() if result is not None}
-        return self._results[variant]
+        own = {run.seed: self.runs.result(run) for run in self.runs.listed.runs if run.variant == variant}
+        return {seed: result for seed, result in own.items() if result is not None}
 
     def accs(self, variant: Variant) -> dict[Run, float]:
         """Acc of each finished run. All runs share a base, so that each seed counts as a sample of its own."""
@@ -104,9 +95,14 @@ class LagRuns:
         """The planned runs without a result."""
         return [
             f"{run.variant.name} with seed {run.seed}"
-            for run in self.listed.runs
+            for run in self.runs.listed.runs
             if run.seed not in self.results(run.variant)
         ]
+
+
+def lag_runs(out: Path) -> LagRuns:
+    """Read the planned runs and the results of a folder."""
+    return LagRuns(planned_results(out, LIST))
 
 
 def on_this_base(change: Paired | None) -> str:
@@ -140,7 +136,7 @@ def on_this_base(change: Paired | None) -> str:
 def lag_page(runs: LagRuns) -> str:
     """Build the page."""
     missing = runs.missing()
-    num_planned = len(runs.listed.runs)
+    num_planned = len(runs.runs.listed.runs)
     lines = first_screen(
         "Does it matter that rollouts are drawn ahead?",
         question=QUESTION,
@@ -151,8 +147,7 @@ def lag_page(runs: LagRuns) -> str:
         + _unchanged(runs)
         + " The learning rate of 1e-4, against the paper's 2e-6, should make a lag matter more here, because weights "
         "move further in a step. Short, nearly certain answers should make it matter less.",
-        repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{RUN_COMMAND}` makes the "
-        "runs.",
+        repeat=how_to_repeat(RUN_COMMAND, COMMAND),
     )
     lines += ["## Lag by lag", "", RULE, ""]
     if any(runs.results(variant) for variant in LAG.variants):
@@ -212,13 +207,13 @@ def _acc_table(runs: LagRuns) -> Iterator[str]:
     for variant in LAG.variants:
         accs = list(runs.accs(variant).values())
         change = runs.change(variant) if variant is not NOW else None
-        ends = None if change is None else interval(change, LEVEL)
+        ends = interval(change, LEVEL)
         rows.append(
             [
                 variant.name,
                 str(len(accs)),
                 shown(spread(accs)) if accs else "",
-                "" if change is None else f"{change.difference.mean:+.2f}",
+                "" if change is None else f"{change.mean:+.2f}",
                 "" if change is None or change.unread is None else unread_change(change.unread, digits=2),
                 "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
                 "" if variant is NOW else on_this_base(change),
@@ -236,22 +231,17 @@ def _series_table(runs: LagRuns) -> Iterator[str]:
         results = runs.results(variant).values()
         row = [variant.name]
         for name in SERIES:
-            means = [_mean([v for v in result["series"][name][-LAST_STEPS:] if v is not None]) for result in results]
+            means = [mean(v for v in result["series"][name][-LAST_STEPS:] if v is not None) for result in results]
             row.append(shown(spread(means), digits=3) if means else "")
         rows.append(row)
     yield from ("", markdown(["", *SERIES.values()], rows))
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _made(runs: LagRuns) -> Iterator[str]:
     results = [result for variant in LAG.variants for result in runs.results(variant).values()]
-    versions = {f"torch {each['versions']['torch']}" for each in results}
     seconds = sum(each["seconds"] for each in results)
     yield from ("## How this was made", "")
-    yield f"- Hardware: {'; '.join(sorted({each['hardware'] for each in results}))}; {', '.join(sorted(versions))}"
+    yield hardware_line(results)
     yield f"- Runs: {len(results)}, {seconds:,.0f} s in total, many in parallel"
 
 
@@ -264,7 +254,7 @@ def draw(runs: LagRuns) -> Figure | None:
         return None
     figure = Figure(figsize=(8.4, 3.4))
     left, right = figure.subplots(1, 2)
-    for seed in dict.fromkeys(run.seed for run in runs.listed.runs):
+    for seed in dict.fromkeys(run.seed for run in runs.runs.listed.runs):
         points = {_lag(v): runs.results(v)[seed]["acc"] for v in with_results if seed in runs.results(v)}
         left.plot(list(points), list(points.values()), ".-", color="#c9ccd1", linewidth=1)
     for variant in with_results:
@@ -277,11 +267,8 @@ def draw(runs: LagRuns) -> Figure | None:
     right.text(_lag(NOW), 0.9 * MARGIN, f"shaded: {TOO_SMALL}", fontsize=8, color="#1f7a6d", va="top")
     for variant in LATER:
         change = runs.change(variant)
-        ends = None if change is None else interval(change, LEVEL)
-        if change is not None and ends is not None:
-            mean = change.difference.mean
-            error = [[mean - ends[0]], [ends[1] - mean]]
-            right.errorbar([_lag(variant)], [mean], yerr=error, fmt="o", color="#1f7a6d", capsize=4)
+        if change is not None and (error := error_bar(change)) is not None:
+            right.errorbar([_lag(variant)], [change.mean], yerr=error, fmt="o", color="#1f7a6d", capsize=4)
     right.set_ylabel(f"points minus lag 0, {LEVEL:.0%} interval;\nline at 0: no difference", fontsize=9)
     for axis in (left, right):
         axis.set_xlabel("steps that rollouts are drawn ahead")
@@ -305,9 +292,7 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m vcsd.reproduce.planned.lag_page", description=__doc__)
     parser.add_argument("results", type=Path)
     out: Path = parser.parse_args().results
-    if not (out / "cells").is_dir():
-        raise ConfigError([f"{out} has no folder cells. Pass a folder of results, such as docs/results."])
-    runs = LagRuns(read_run_list(out / LIST), out)
+    runs = lag_runs(out)
     (out / PAGE).write_text(lag_page(runs), encoding="utf-8")
     try:
         figure = draw(runs)

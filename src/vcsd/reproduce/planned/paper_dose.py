@@ -199,7 +199,7 @@ def _measured(change: Paired | None) -> list[str]:
     """Mean, 95% interval, the number of bases above zero, the change in unread answers, and what could be shown."""
     if change is None:
         return ["no runs", "", "", "", ""]
-    limits, values = interval(change, 0.95), change.difference.values
+    limits, values = interval(change), change.difference.values
     return [
         f"{change.mean:+.2f} (bases {min(values):+.2f} to {max(values):+.2f})",
         "" if limits is None else shown_ends(limits),
@@ -221,7 +221,7 @@ def verdict_at_dose(change: Paired | None, fewest: int = FEWEST_BASES) -> str:
 
 def _against(claim: DoseClaim, change: Paired | None) -> str:
     """Whether the interval excludes the paper's numbers, or zero where it has none."""
-    limits = interval(change, 0.95) if change is not None else None
+    limits = interval(change)
     if limits is None:
         return ""
     low, high = claim.paper or (0.0, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.reproduce.experiments import DECODING, OPSD, VCSD
-from vcsd.reproduce.pages.plots import COLOURS, OURS, new_figure
+from vcsd.reproduce.pages.plots import COLOURS, OURS, error_bar, new_figure
 from vcsd.reproduce.paired_runs import interval
 from vcsd.reproduce.planned.answers import CONTROLS, MAIN_CONTROL, suite_changes
 from vcsd.reproduce.planned.dose_page import TRIED, gain, gains_by_base
@@ -52,9 +52,7 @@ def draw_differences(axis: Axes, changes: Mapping[str, Paired | None]) -> None:
     known = {name: change for name, change in changes.items() if change is not None}
     for place, change in enumerate(known.values()):
         axis.plot(change.difference.values, [place + 0.22] * change.num_bases, ".", color=DOT, zorder=1)
-        limits = interval(change, 0.95)
-        error = [[change.mean - limits[0]], [limits[1] - change.mean]] if limits else None
-        axis.errorbar([change.mean], [place], xerr=error, fmt="o", color=OURS, capsize=3, zorder=2)
+        axis.errorbar([change.mean], [place], xerr=error_bar(change), fmt="o", color=OURS, capsize=3, zorder=2)
     axis.axvline(0, color="#5f5f5f", linewidth=1)
     axis.set_yticks(range(len(known)), [f"{name} ({change.num_bases})" for name, change in known.items()])
     axis.set_ylim(max(len(known), 3) - 0.4, -0.6)  # the first row on top; a single one is not stretched
@@ -121,7 +119,7 @@ def _means(axis: Axes, changes: Mapping[float, Paired], name: str, place: int) -
     axis.plot(doses, [change.mean for change in changes.values()], "o", color=tone, label=name, markersize=6)
     low, high = axis.get_ylim()
     for dose, change in zip(doses, changes.values(), strict=True):
-        limits = interval(change, 0.95)
+        limits = interval(change)
         if limits is None:
             continue
         axis.plot([dose, dose], [max(low, limits[0]), min(high, limits[1])], "-", color=tone, linewidth=1.2)

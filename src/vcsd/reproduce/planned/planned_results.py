@@ -5,18 +5,16 @@ A result names its base and the hash of its weights, so the bases themselves nee
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
-from vcsd.reproduce.cell import Cell, Sweep
-from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.cell import Cell, full_sweep
+from vcsd.reproduce.cell_result import read_results
 from vcsd.reproduce.pages.from_files import RecordedBase
 from vcsd.reproduce.paired_runs import paired
-from vcsd.reproduce.planned.run_list import RunList, read_run_list
+from vcsd.reproduce.planned.run_list import SHIPPED, RunList, read_run_list
 from vcsd.reproduce.results import suite as score_on
 from vcsd.reproduce.results import unread_share
 from vcsd.world.parameters import PARAMETERS
@@ -38,7 +36,7 @@ RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/planned
 
 @dataclass(frozen=True, eq=False)
 class PlannedResults:
-    """A list of planned runs, and the results of those on new bases that are finished."""
+    """A list of planned runs, and the results of those that are finished, on new bases and on shipped ones."""
 
     listed: RunList
     out: Path
@@ -69,10 +67,15 @@ class PlannedResults:
     def result(self, run: PlannedRun) -> CellResult | None:
         """The result of a run; None if it is missing."""
         if run not in self._results:
-            sweep = Sweep(recipe_path("world/reproduce"), self.out, NUM_QUESTIONS, NUM_PROMPTS)
-            base = self.recorded.get(run.base)
-            self._results[run] = Cell(run.variant, base, run.seed, sweep).result() if base else None
+            self._results[run] = self._stored_result(run)
         return self._results[run]
+
+    def _stored_result(self, run: PlannedRun) -> CellResult | None:
+        sweep = full_sweep(self.out)
+        if run.base.startswith(SHIPPED):
+            return self.listed.cell(run, self.out, sweep).result()
+        base = self.recorded.get(run.base)
+        return Cell(run.variant, base, run.seed, sweep).result() if base else None
 
     def finished(self, variant: str, bases: Iterable[str]) -> dict[Run, CellResult]:
         """The results of a variant on some bases."""
@@ -143,12 +146,11 @@ def made_again(runs: PlannedResults) -> list[str]:
 def _recorded(out: Path, listed: RunList) -> dict[str, RecordedBase]:
     """The bases of the list that results in a folder name."""
     recorded: dict[str, RecordedBase] = {}
-    for path in sorted((out / "cells").glob("*.json")):
-        cell = json.loads(path.read_bytes())
+    for cell in read_results(out):
         name = cell["base"]
         if name not in listed.bases:
             continue
-        base = RecordedBase(Path(name), cell["group"], cell["identity"]["base"])
+        base = RecordedBase(Path(name), cell["group"], str(cell["identity"]["base"]))
         if recorded.setdefault(name, base) != base:
             raise ConfigError([f"{out / 'cells'}: {name} is the name of two bases. Keep the results of one of them."])
     return recorded

@@ -47,7 +47,7 @@ from vcsd.bases.card import CARD, read_card
 from vcsd.bases.curriculum import Curriculum
 from vcsd.checkpoint.lock import process_in
 from vcsd.config.shipped import recipe_path
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.machine import hardware
 from vcsd.reproduce.cell import Sweep
@@ -56,6 +56,7 @@ from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder,
 from vcsd.reproduce.planned.known_runs import known_runs
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list, together
 from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
+from vcsd.terminal import exit_on_error
 from vcsd.terminal.stopping import STOPS
 from vcsd.visible import visible
 from vcsd.world.parameters import PARAMETERS
@@ -414,12 +415,8 @@ def _note(listed: RunList, sweep: Sweep, tally: PoolTally, jobs: int, ran: list[
 
 def main() -> None:
     """Run the command."""
-    try:
-        is_good = _main(_options())
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
-    sys.exit(0 if is_good else 1)
+    with exit_on_error():
+        sys.exit(0 if _main(_options()) else 1)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import recipe_path
 from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
-from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.experiments import BASE, DECODING, NUM_PROMPTS, NUM_QUESTIONS, OPSD, VCSD, Variant
-from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
+from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD, Variant
+from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
+from vcsd.reproduce.pages.provenance import hardware_line
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
 from vcsd.reproduce.planned.planned_results import RUN_COMMAND
@@ -24,10 +23,9 @@ from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from vcsd.reproduce.cell_result import CellResult
-    from vcsd.reproduce.planned.run_list import RunList
+    from vcsd.reproduce.planned.planned_results import PlannedResults
 
 PAGE = "sharpening_so_far.md"
 REFERENCES = (BASE, OPSD, VCSD)
@@ -37,14 +35,12 @@ REFERENCES = (BASE, OPSD, VCSD)
 class FinishedRuns:
     """The planned runs on the shipped bases that have results, with base, OPSD and VCSD of the same base and seed."""
 
-    listed: RunList
-    out: Path
-    _results: dict[PlannedRun, CellResult | None] = field(default_factory=dict, repr=False)
+    runs: PlannedResults
 
     @property
     def planned(self) -> list[PlannedRun]:
         """The planned runs that start from a shipped base."""
-        return [run for run in self.listed.runs if run.base.startswith(SHIPPED)]
+        return [run for run in self.runs.listed.runs if run.base.startswith(SHIPPED)]
 
     @property
     def bases(self) -> list[str]:
@@ -53,32 +49,27 @@ class FinishedRuns:
 
     def seeds(self, base: str) -> list[int]:
         """The seeds of a base for which at least one planned run is finished."""
-        finished = {run.seed for run in self.planned if run.base == base and self.result(run) is not None}
+        finished = {run.seed for run in self.planned if run.base == base and self.runs.result(run) is not None}
         return sorted(finished)
 
     def variants(self, base: str) -> list[Variant]:
         """Base, OPSD and VCSD, then what was planned for a base, in the order of the list."""
         return list(dict.fromkeys((*REFERENCES, *(run.variant for run in self.planned if run.base == base))))
 
-    def result(self, run: PlannedRun) -> CellResult | None:
-        """The result of a run, found by the hash of everything that it depends on."""
-        if run not in self._results:
-            sweep = Sweep(recipe_path("world/reproduce"), self.out, NUM_QUESTIONS, NUM_PROMPTS)
-            self._results[run] = self.listed.cell(run, self.out, sweep).result()
-        return self._results[run]
+    def _result_of(self, variant: str, base: str, seed: int) -> CellResult | None:
+        own = next(each for each in self.variants(base) if each.name == variant)
+        return self.runs.result(PlannedRun(own, base, seed))
 
     def score(self, variant: str, base: str, seed: int, suite: str | None = None) -> float | None:
         """Acc of a variant, or its score on a suite; None without a result."""
-        each = next(each for each in self.variants(base) if each.name == variant)
-        result = self.result(PlannedRun(each, base, seed))
+        result = self._result_of(variant, base, seed)
         if result is None:
             return None
         return result["acc"] if suite is None else result["scores"][suite]
 
     def unread(self, variant: str, base: str, seed: int, suite: str | None = None) -> float:
         """The share of unread answers in percent, of all suites or of one; nan if it is not recorded."""
-        each = next(each for each in self.variants(base) if each.name == variant)
-        result = self.result(PlannedRun(each, base, seed))
+        result = self._result_of(variant, base, seed)
         share = None if result is None else unread_share(result, suite)
         return nan if share is None else share
 
@@ -87,7 +78,7 @@ class FinishedRuns:
         return [
             f"{run.variant.name} ({title(run.base)}, seed {run.seed})"
             for run in self.planned
-            if self.result(run) is None
+            if self.runs.result(run) is None
         ]
 
 
@@ -116,8 +107,7 @@ def so_far_page(runs: FinishedRuns) -> str:
             sure=f"**No verdict**: there are two bases, with one or two seeds. {num_finished} of {len(runs.planned)} "
             "planned runs on them are finished. The bases had been used in pilots, and these runs were read before the "
             "last planned run was finished, which the [rules](../preregistration.md) do not allow.",
-            repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{RUN_COMMAND}` makes "
-            "the runs.",
+            repeat=how_to_repeat(RUN_COMMAND),
         ),
         "`unread` is the change in the share of responses from which no answer could be extracted, in points; they "
         "count as wrong.",
@@ -259,11 +249,10 @@ def _table(runs: FinishedRuns, base: str) -> Iterator[str]:
 
 
 def _made(runs: FinishedRuns, missing: list[str]) -> Iterator[str]:
-    found = (runs.result(run) for run in runs.planned)
+    found = (runs.runs.result(run) for run in runs.planned)
     results = [result for result in found if result is not None and RUN_COMMAND in result["command"]]
-    versions = {f"torch {each['versions']['torch']}" for each in results}
     yield from ("## How this was made", "")
-    yield f"- Hardware: {'; '.join(sorted({each['hardware'] for each in results}))}; {', '.join(sorted(versions))}"
+    yield hardware_line(results)
     yield "- Order: runs on new bases had to wait for their bases, so later runs on the shipped bases were made first"
     yield f"- Missing on the shipped bases: {', '.join(missing) or 'nothing'}"
     yield (

@@ -12,7 +12,8 @@ from vcsd.report.parts import unread_change, unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, EXPERIMENTS, SHARPENED, VCSD
 from vcsd.reproduce.pages.details import guard_of
-from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen, how_to_repeat
+from vcsd.reproduce.pages.provenance import hardware_line
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, over_bases, paired, shown, shown_p
 from vcsd.reproduce.planned.answers import (
@@ -99,8 +100,7 @@ def verdict_page(runs: PlannedResults, at_paper_size: str = "") -> str:
         f"over bases, which count equally; with fewer than {FEWEST_BASES} bases, a question is undecided. **The "
         f"one-look rule was broken** ([how](#the-one-look-rule)). {after_two_looks(runs)} The rules correct within a "
         "question, not for the number of questions.",
-        repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{RUN_COMMAND}` makes the "
-        "runs.",
+        repeat=how_to_repeat(RUN_COMMAND),
     )
     found, guard = answers(runs), guard_answer(runs)
     for side, heading in HEADINGS.items():
@@ -155,7 +155,7 @@ def _acc(runs: PlannedResults, name: str, base: str) -> str:
 
 
 def _short(change: Paired | None) -> str:
-    limits = interval(change, 0.95) if change is not None else None
+    limits = interval(change)
     if change is None or limits is None:
         return "missing"
     unread = unread_note(change.unread, digits=2)
@@ -169,7 +169,7 @@ def _suites(runs: PlannedResults) -> Iterator[str]:
     rows = []
     total = over(runs, MAIN_CONTROL)
     for name, change in {**changes, "Acc": total}.items():
-        limits = interval(change, 0.95) if change is not None else None
+        limits = interval(change)
         suite = None if name == "Acc" else name
         means = [over_bases(runs.scores(each, runs.verdict_bases, suite)).mean for each in (MAIN_CONTROL, VCSD.name)]
         if change is None or limits is None or change.p is None or change.detectable is None:
@@ -302,7 +302,7 @@ def all_runs(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
             continue
         by_base = {base: acc for (base, _), acc in accs.items()}
         gain = runs.change(BASE.name, name, bases)
-        limits = interval(gain, 0.95) if gain is not None else None
+        limits = interval(gain)
         rows.append(
             [
                 name,
@@ -334,11 +334,9 @@ def _made(runs: PlannedResults) -> Iterator[str]:
     results = [result for result in found if result is not None]
     yield from ("## How this was made", "")
     if results:
-        machines = sorted({result["hardware"] for result in results})
-        versions = sorted({f"torch {result['versions']['torch']}" for result in results})
         seconds = sum(result["seconds"] for result in results)
         yield f"- Runs: `{RUN_COMMAND}`; {seconds:,.0f} s of run time, many in parallel"
-        yield f"- Hardware: {'; '.join(machines)}; {', '.join(versions)}"
+        yield hardware_line(results)
     stopped = runs.finished(BEST_STEP, runs.verdict_bases).values()
     if steps := [str(result["chosen_step"]) for result in stopped if "chosen_step" in result]:
         yield f"- `{BEST_STEP}`: the best of nine steps on `dev`, here step {', '.join(steps)}, base by base"

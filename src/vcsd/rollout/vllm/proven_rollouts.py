@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, Unpack
 import torch
 
 from vcsd.errors import NoRoomError, RunError
-from vcsd.parallel.ranks import OtherRankError, gathered, on_every, on_first
+from vcsd.parallel.ranks import OtherRankError, gathered, on_every_local, on_first
 from vcsd.rollout.vllm.server_client import ServerLostError
 from vcsd.rollout.vllm.start_target import VLLMSettings, start_target
 from vcsd.rollout.vllm.sync_probe import probe_prompt
@@ -211,10 +211,3 @@ class AgreedEngine:
                 "vLLM ran out of memory in a rollout. Lower rollout.vllm_memory_share or model.max_pixels."
             )
         return sampled
-
-
-def on_every_local(run: Callable[[], Result]) -> Result:
-    """Run a function on every rank; if it fails on one, raise on all. The result stays on its rank."""
-    results: list[Result] = []
-    on_every(lambda: results.append(run()))
-    return results[0]

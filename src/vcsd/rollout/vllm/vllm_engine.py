@@ -25,7 +25,7 @@ import torch
 from vcsd.errors import ConfigError, RunError
 from vcsd.models.family import base_model, family_of
 from vcsd.models.qwen.weight_names import refuse_renamed
-from vcsd.parallel.ranks import is_first, num_ranks, on_every
+from vcsd.parallel.ranks import is_first, num_ranks, on_every, on_every_local
 from vcsd.rollout.engine import Sampled
 from vcsd.rollout.sampling import Sampling, rollout_key
 from vcsd.rollout.vllm.sync_probe import NUM_TOKENS, Gap, SyncProbe, gap_of, student_log_probs
@@ -132,18 +132,15 @@ class VLLMEngine:
 
         Collective: if it fails on one rank, it raises on all.
         """
-        records: list[SyncRecord] = []
         on_every(self._target.wake)
         self.version = None
-        on_every(lambda: records.append(self._send(step)))
-        self.version = records[0].version
-        gaps: list[Gap] = []
-        drawn: list[Sampled] = []
+        record = on_every_local(lambda: self._send(step))
+        self.version = record.version
         with self._on_trial():
-            on_every(lambda: drawn.append(self._answer(probe)))
-            on_every(lambda: gaps.append(self._compare(probe, drawn[0])))  # all ranks compute with a sharded student
+            drawn = on_every_local(lambda: self._answer(probe))
+            gap = on_every_local(lambda: self._compare(probe, drawn))  # all ranks compute with a sharded student
         sent = getattr(self._target, "sent_bytes", None)
-        return replace(records[0], probe_mean=gaps[0].mean, probe_max=gaps[0].max, sent_bytes=sent)
+        return replace(record, probe_mean=gap.mean, probe_max=gap.max, sent_bytes=sent)
 
     def adopt(self, probe: Prompt) -> Gap:
         """Use the weights that vLLM has, without sending any, after checking that they are the student's."""

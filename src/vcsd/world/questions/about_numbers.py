@@ -49,12 +49,12 @@ def _ask_count(rng: Rng, scenes: Scenes, yes_share: float) -> AskedScenes:
 
 
 def _imagine_count(rng: Rng, question: Slots, side: int, parameters: Parameters) -> Slots:
-    return {"n": _usual(rng, question, parameters, 0, _MOST)}
+    return {"n": _usual(rng, question, parameters, _MOST)}
 
 
-def _usual(rng: Rng, question: Slots, parameters: Parameters, low: int, high: int) -> Ints:
+def _usual(rng: Rng, question: Slots, parameters: Parameters, most: int) -> Ints:
     canonical = np.full(len(question["c"]), CANONICAL_NUMBER)
-    return prior_value(rng, canonical, parameters.canonical_share, low, high)
+    return prior_value(rng, canonical, parameters.canonical_share, 0, most)
 
 
 def _ask_sum(rng: Rng, scenes: Scenes, yes_share: float) -> AskedScenes:
@@ -69,7 +69,7 @@ def _ask_sum(rng: Rng, scenes: Scenes, yes_share: float) -> AskedScenes:
 
 
 def _imagine_sum(rng: Rng, question: Slots, side: int, parameters: Parameters) -> Slots:
-    return {name: _usual(rng, question, parameters, 0, _MOST - 1) for name in ("n", "m")}
+    return {name: _usual(rng, question, parameters, _MOST - 1) for name in ("n", "m")}
 
 
 def _ask_more(rng: Rng, scenes: Scenes, yes_share: float) -> AskedScenes:
@@ -82,7 +82,7 @@ def _ask_more(rng: Rng, scenes: Scenes, yes_share: float) -> AskedScenes:
 
 
 def _imagine_more(rng: Rng, question: Slots, side: int, parameters: Parameters) -> Slots:
-    first = _usual(rng, question, parameters, 0, _MOST)
+    first = _usual(rng, question, parameters, _MOST)
     second = rng.integers(2, size=len(first))
     return {"n": np.maximum(first, second), "m": second}
 

@@ -8,7 +8,13 @@ import pytest
 from toy_benchmarks import ROWS, coded, image_bytes, write_parquets, write_tsv, write_tsvs
 from vcsd.errors import ConfigError
 from vcsd.evaluation.benchmarks import BENCHMARKS, PUBLISHED, loading
-from vcsd.evaluation.benchmarks.loading import choose_benchmarks, data_folder, load_benchmark, require_files, spread
+from vcsd.evaluation.benchmarks.loading import (
+    choose_benchmarks,
+    chosen_along,
+    data_folder,
+    load_benchmark,
+    require_files,
+)
 from vcsd.evaluation.benchmarks.world_suites import load_world
 from vcsd.evaluation.evaluate import Asking, load_questions
 
@@ -181,12 +187,12 @@ def test_a_limit_is_spread_over_the_file(tsvs):
 
 
 def test_a_limit_takes_every_kind_of_question_of_a_file_that_alternates_between_two():
-    taken = spread(range(200), 100)
-    assert taken == sorted(set(taken)) == spread(range(200), 100), "the same in every run"
+    taken = chosen_along(range(200), 100)
+    assert taken == sorted(set(taken)) == chosen_along(range(200), 100), "the same in every run"
     assert 35 <= sum(place % 2 for place in taken) <= 65
-    assert [place // 20 for place in spread(range(200), 10)] == list(range(10)), "one from each stretch"
-    assert spread(range(5), 5) == spread(range(5), 9) == [0, 1, 2, 3, 4]
-    assert spread([], 9) == []
+    assert [place // 20 for place in chosen_along(range(200), 10)] == list(range(10)), "one from each stretch"
+    assert chosen_along(range(5), 5) == chosen_along(range(5), 9) == [0, 1, 2, 3, 4]
+    assert chosen_along([], 9) == []
 
 
 @pytest.mark.parametrize("limit", [64, 128, 256])

@@ -318,7 +318,7 @@ def test_the_page_is_whole_refers_to_nothing_and_shows_right_and_wrong_answers(l
 
 def test_a_page_shows_few_answers_of_each_kind_spread_over_all():
     answers = [(question(str(n)), Prediction(str(n), "x", "end"), None) for n in range(80)]
-    chosen = [int(answer[0].id) for answer in page_module.spread(answers, page_module.PER_KIND)]
+    chosen = [int(answer[0].id) for answer in page_module.chosen_along(answers, page_module.PER_KIND)]
     assert [n // 10 for n in chosen] == list(range(8))
 
 

@@ -245,12 +245,12 @@ def test_a_long_answer_is_cut_at_a_word_and_an_ellipsis_marks_it():
 def test_more_bases_are_judged_family_by_family():
     runs = made_up(POWER_LIST)
     over_opsd, over_base = (changes(runs, reference) for reference in (OPSD, BASE))
-    assert {title: (change.num_bases, says(change)) for title, change in over_opsd.items()} == {
-        "Qwen3-VL": (6, "agrees"),
-        "Qwen3.5": (6, "agrees"),
+    assert {family: (change.num_bases, says(change)) for family, change in over_opsd.items()} == {
+        "qwen3_vl": (6, "agrees"),
+        "qwen3_5": (6, "agrees"),
     }
-    assert over_base["Qwen3.5"].mean == pytest.approx(30.05)
-    worse = replace(over_opsd["Qwen3.5"], difference=replace(over_opsd["Qwen3.5"].difference, mean=-1.0))
+    assert over_base["qwen3_5"].mean == pytest.approx(30.05)
+    worse = replace(over_opsd["qwen3_5"], difference=replace(over_opsd["qwen3_5"].difference, mean=-1.0))
     assert says(worse) == "**disagrees**"
     page = power_page(runs, recorded_results(RESULTS, planned_bases(RESULTS)))
     assert "| Qwen3-VL: VCSD minus OPSD | 6 | +15.00" in page

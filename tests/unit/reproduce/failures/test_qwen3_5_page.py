@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from made_up_results import RESULTS, made_up_runs
-from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.inspect.precheck.calibration import base_statistics
-from vcsd.reproduce.cell import Cell, Sweep
+from vcsd.reproduce.cell import Cell, full_sweep
 from vcsd.reproduce.every_page import page_texts
 from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.failures.dose_power import CHOSEN_QWEN3_5, power_table_qwen3_5, with_bases
@@ -288,7 +287,7 @@ def test_the_page_about_the_evidence_follows_the_look():
 def write_result(folder: Path, run, acc):
     """A result file under the name that the run looks for."""
     base = RecordedBase(Path(run.base), "Qwen3.5 3.0M", f"weights of {run.base}")
-    cell = Cell(run.variant, base, run.seed, Sweep(recipe_path("world/reproduce"), folder, NUM_QUESTIONS, NUM_PROMPTS))
+    cell = Cell(run.variant, base, run.seed, full_sweep(folder))
     (like,) = [
         result
         for path in RESULTS.glob("cells/*.json")

@@ -7,10 +7,11 @@ import pytest
 
 from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
-from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.experiments import EXPERIMENTS, LAG, NUM_PROMPTS, NUM_QUESTIONS, VCSD, Variant
+from vcsd.reproduce.cell import full_sweep
+from vcsd.reproduce.experiments import EXPERIMENTS, LAG, VCSD, Variant
 from vcsd.reproduce.failures.worst_results import worst_results
-from vcsd.reproduce.planned.lag_page import LIST, PAGE, LagRuns, draw, lag_page, same_lengths
+from vcsd.reproduce.planned.lag_page import LIST, PAGE, LagRuns, draw, lag_page, lag_runs, same_lengths
+from vcsd.reproduce.planned.planned_results import PlannedResults
 from vcsd.reproduce.planned.run_list import PlannedRun, read_run_list
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
@@ -21,7 +22,7 @@ LISTED = read_run_list(RESULTS / LIST)
 def finished(tmp_path):
     """Write results of some runs: Acc by lag and seed."""
     (tmp_path / "cells").mkdir()
-    sweep = Sweep(recipe_path("world/reproduce"), tmp_path, NUM_QUESTIONS, NUM_PROMPTS)
+    sweep = full_sweep(tmp_path)
 
     def write(accs):
         for run in LISTED.runs:
@@ -30,13 +31,13 @@ def finished(tmp_path):
                 series = {name: [1.0, 2.0] for name in ("loss", "student_entropy", "length")}
                 made = {"seconds": 360.0, "hardware": "16 cores", "versions": {"torch": "2.13"}, "series": series}
                 LISTED.cell(run, tmp_path, sweep).path.write_text(json.dumps({"acc": acc, **made}))
-        return LagRuns(LISTED, tmp_path)
+        return LagRuns(PlannedResults(LISTED, tmp_path, {}))
 
     return write
 
 
 def test_the_page_is_what_the_files_give():
-    assert lag_page(LagRuns(LISTED, RESULTS)) == (RESULTS / PAGE).read_text(encoding="utf-8")
+    assert lag_page(lag_runs(RESULTS)) == (RESULTS / PAGE).read_text(encoding="utf-8")
 
 
 def test_the_list_has_four_lags_with_five_seeds_and_starts_with_whole_pairs():
@@ -50,7 +51,7 @@ def test_the_list_has_four_lags_with_five_seeds_and_starts_with_whole_pairs():
 
 
 def test_a_lag_changes_one_key_and_lag_0_is_the_papers_run(tmp_path):
-    sweep = Sweep(recipe_path("world/reproduce"), tmp_path, NUM_QUESTIONS, NUM_PROMPTS)
+    sweep = full_sweep(tmp_path)
     cells = {lag: LISTED.cell(LISTED.runs[place], tmp_path, sweep) for place, lag in enumerate((0, 1, 2, 4))}
     assert cells[0].key == LISTED.cell(PlannedRun(VCSD, "shipped:qwen3_vl", 301), tmp_path, sweep).key
     assert len({cell.key for cell in cells.values()}) == 4

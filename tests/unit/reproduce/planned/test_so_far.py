@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vcsd.reproduce.planned.run_list import read_run_list
+from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.planned.so_far import FinishedRuns, difference, pairs, share, so_far_page, unread_difference
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parents[4] / "docs" / "results"
 
 @pytest.fixture(scope="module")
 def runs():
-    return FinishedRuns(read_run_list(RESULTS / "planned.json"), RESULTS)
+    return FinishedRuns(planned_results(RESULTS))
 
 
 def gaps(runs, before, after, suite=None):

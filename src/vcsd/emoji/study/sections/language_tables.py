@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.paired_runs import Paired
 
     Results = Mapping[EmojiRun, dict[str, Any]]
+    """What each finished run of a study measured."""
 
 
 def results_on_test(results: Results, base: str) -> dict[str, dict[str, Any]]:

@@ -29,9 +29,9 @@ from vcsd.emoji.study.study_list import tried_on_dev
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vcsd.emoji.study.study_list import EmojiRun, StudyList
+    from vcsd.emoji.study.sections.language_tables import Results
+    from vcsd.emoji.study.study_list import StudyList
 
-    Results = Mapping[EmojiRun, dict[str, Any]]
 
 CONTROLS = ("alpha 0", "sharpened 2")
 FIRST_PLANNED = ("emoji-1", "emoji-2", "emoji-3")

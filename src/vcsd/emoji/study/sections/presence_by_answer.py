@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcsd.emoji.questions import draw_question
 from vcsd.emoji.study.sections.seen_by_training import UNROUNDED_AT
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
     from vcsd.emoji.emoji_exam import SuiteScore
     from vcsd.emoji.questions import SceneSplit
+    from vcsd.emoji.study.sections.language_tables import Results
     from vcsd.emoji.study.settle import RunSetting, Scores
-    from vcsd.emoji.study.study_list import EmojiRun
     from vcsd.reproduce.paired_runs import Paired
 
-    Results = Mapping[EmojiRun, dict[str, Any]]
 
 ANSWERS = ("yes", "no")
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from vcsd.emoji.study.sections.language_tables import Results
     from vcsd.emoji.study.study_list import EmojiRun
 
-    Results = Mapping[EmojiRun, dict[str, Any]]
 
 UNTOUCHED = 2
 """Steps at the start whose rollouts are the base's: the rate is still warming up."""

@@ -15,9 +15,8 @@ from vcsd.reproduce.paired_runs import paired
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vcsd.emoji.study.study_list import EmojiRun
+    from vcsd.emoji.study.sections.language_tables import Results
 
-    Results = Mapping[EmojiRun, dict[str, Any]]
 
 METHODS = ("base", "contrast decoding", "VCSD")
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from vcsd.emoji.study.sections.language_tables import Results
     from vcsd.emoji.study.study_list import EmojiRun
 
-    Results = Mapping[EmojiRun, dict[str, Any]]
 
 _LAST = 10
 """Steps at the end of a run whose deciding words are compared with those of its first steps."""
