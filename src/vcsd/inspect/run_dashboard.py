@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcsd.evaluation.live_lines import told_losses
-from vcsd.inspect.run_folder import as_written_by_a_run, read_run, seconds_by_phase
+from vcsd.inspect.run_folder import as_written_by_a_run, prompt_of, read_run, seconds_by_phase
 from vcsd.terminal import plain
 
 if TYPE_CHECKING:

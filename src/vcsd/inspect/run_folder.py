@@ -195,6 +195,16 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
     return [read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
+def prompt_of(sample: JsonLine) -> str:
+    """Return the text of a sample's prompt, without its images."""
+    return "\n".join(
+        str(part.get("text", ""))
+        for message in sample.get("prompt", ())
+        for part in message.get("content", ())
+        if isinstance(part, dict) and part.get("type") == "text"
+    )
+
+
 def evenly_chosen(records: Sequence[T], most: int) -> list[T]:
     """Choose records evenly from the first to the last.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.errors import DataError
-from vcsd.inspect.run_folder import evenly_chosen
+from vcsd.inspect.run_folder import evenly_chosen, prompt_of
 from vcsd.monitor.thumbnails import FOLDER as THUMBNAILS
 from vcsd.report.markup import Html, text
 from vcsd.report.parts import picture
@@ -32,7 +32,7 @@ MOST_COLOURED = 160
 
 
 def sampled(runs: Sequence[RunRecord]) -> Html:
-    """Show samples of each run to unfold, spread over its training; all are coloured on one scale."""
+    """Show collapsible samples of each run, spread over its training; all are coloured on one scale."""
     chosen = {run.name: evenly_chosen(run.samples, MOST_SAMPLES) for run in runs}
     values = [value for records in chosen.values() for record in records for _, value in coloured_tokens(record)]
     scale = full_colour(values)

@@ -245,7 +245,7 @@ def load_to_answer(folder: Path, *, dtype: dtype | None = None, device: str | No
     return model.to(device or ("cuda" if has_gpu else "cpu")).eval()
 
 
-def _refuse_no_numbers(folder: Path, model: Any) -> None:
+def _refuse_not_finite(folder: Path, model: Any) -> None:
     """Raise a ConfigError if a weight holds NaN or infinity: every score would be NaN, and nothing could be learned."""
     for name, weight in model.named_parameters():
         is_known = weight.is_floating_point() and weight.dtype.itemsize > 1  # not quantized

@@ -15,7 +15,6 @@ from vcsd.errors import ConfigError
 from vcsd.inspect.precheck.calibration import base_statistics
 from vcsd.reproduce.cell import Cell, full_sweep
 from vcsd.reproduce.every_page import page_texts
-from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.failures.dose_power import CHOSEN_QWEN3_5, power_table_qwen3_5, with_bases
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, POWER_LIST, read_once
 from vcsd.reproduce.failures.power_page import LOST
