@@ -49,7 +49,7 @@ def disagreements(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[C
     texts = [run.answers() for run in scored]
     cases = []
     for verdict, keys in ((f"only {scored[-1].name} is right", gained), (f"only {scored[-1].name} is wrong", lost)):
-        shown = [key for key in keys if key in known] or keys  # with a picture, if any has one
+        shown = [key for key in keys if key in known] or keys  # prefer questions whose picture was kept
         for key in evenly_chosen(shown, MOST_CASES):
             answers = [
                 Answer(run.name, tones[run.name], said.get(key, "")[:MOST_TEXT], own[key])

@@ -139,7 +139,7 @@ def _over_long(example_id: str, num_tokens: str, max_tokens: int, images: list[I
 
 @dataclass(frozen=True)
 class _RenderedPrompt:
-    """A rendered prompt. `marked` equals `text`, except that texts with control tokens in them are marked there."""
+    """A rendered prompt. `marked` is `text` with marks in and around the data's texts if one has control tokens."""
 
     text: str
     marked: str

@@ -234,7 +234,7 @@ def load_model(folder: Path, dtype: dtype) -> Any:
 
 
 def load_to_answer(folder: Path, *, dtype: dtype | None = None, device: str | None = None) -> Any:
-    """Load a model in eval mode, on a GPU if there is one: there in bfloat16, on a CPU in float32.
+    """Load a model in eval mode: in bfloat16 on a GPU if there is one, else in float32 on the CPU.
 
     `dtype` and `device` replace these choices.
     """

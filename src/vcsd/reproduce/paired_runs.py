@@ -34,7 +34,7 @@ POWER = 0.8
 """The chance with which runs should show a difference, for it to count as one that they could have shown."""
 
 _MOST_DIGITS = 6
-"""Of the end of an interval that lies near zero."""
+"""Digits that show which side of zero the end of an interval is on."""
 
 _ROUNDING = 1e-12
 """A standard error below this share of the mean is only rounding."""

@@ -270,7 +270,7 @@ def limited(benchmark: Benchmark, questions: Sequence[Question], limit: int | No
 
 
 def chosen_along(items: Sequence[T], limit: int) -> Sequence[T]:
-    """Take at most `limit` items: one at a random place in each of as many stretches of the file, always the same.
+    """Take at most `limit` items: split them into `limit` stretches and take a random one from each, always the same.
 
     Stretches, because many files are sorted by category. Random, because others repeat a pattern, such as A B C D in
     their answers: every k-th question could have the same answer.
