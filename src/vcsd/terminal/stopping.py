@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, NoReturn
 from vcsd.terminal.output import is_replica
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
     from types import FrameType
+
+    Handler = Callable[[int, FrameType | None], None]
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -75,13 +77,23 @@ class _Command:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Handle signals inside this context. Signals that the program ignores or handles itself are left alone."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+def handled_by(handler: Handler, numbers: Collection[signal.Signals] = STOPS) -> Iterator[None]:
+    """Handle signals inside this context. Those that the program ignores or handles itself are left alone."""
+    is_main = threading.current_thread() is threading.main_thread()  # only it may set handlers
+    defaults = (signal.SIG_DFL, signal.default_int_handler, stop)
+    before = {number: old for number in numbers if is_main and (old := signal.getsignal(number)) in defaults}
+    for number in before:
+        signal.signal(number, handler)
+    try:
         yield
-        return
-    defaults = (signal.SIG_DFL, signal.default_int_handler)
-    before = {number: handler for number in STOPS if (handler := signal.getsignal(number)) in defaults}
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let signals stop what runs in this context."""
     drop = sys.unraisablehook
 
     def end_if_dropped(dropped: sys.UnraisableHookArgs) -> None:
@@ -90,13 +102,10 @@ def stoppable() -> Iterator[None]:
         drop(dropped)
 
     _Command.is_running, _Command.stopped, sys.unraisablehook = True, None, end_if_dropped
-    for number in before:
-        signal.signal(number, stop)
     try:
-        yield
+        with handled_by(stop):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         _Command.is_running, _Command.stopped, sys.unraisablehook = False, None, drop
 
 

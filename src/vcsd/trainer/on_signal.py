@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
 from vcsd.parallel.ranks import gathered
-from vcsd.terminal.stopping import SAME_SECONDS, STOPS, Stopped, stop
+from vcsd.terminal.stopping import SAME_SECONDS, STOPS, Stopped, handled_by, stop
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -49,23 +49,17 @@ class OnSignal(TrainerCallback):
         """When this process itself got a signal to stop; None if it did not, even if another rank did."""
         self._wants_save = False
         self._is_training = False
-        self._before: dict[signal.Signals, object] = {}
+        self._handling = ExitStack()
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            numbers = [number for number in (*STOPS, SAVE) if number is not None]
-            defaults = (signal.SIG_DFL, signal.default_int_handler, stop)
-            self._before = {number: handler for number in numbers if (handler := signal.getsignal(number)) in defaults}
-            for number in self._before:
-                signal.signal(number, self._handle)
+        numbers = [number for number in (*STOPS, SAVE) if number is not None]
+        self._handling.enter_context(handled_by(self._handle, numbers))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-        self._before = {}
+        self._handling.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == SAVE:

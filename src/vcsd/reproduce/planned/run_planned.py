@@ -32,7 +32,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -57,7 +56,7 @@ from vcsd.reproduce.planned.known_runs import known_runs
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list, together
 from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
 from vcsd.terminal import exit_on_error
-from vcsd.terminal.stopping import STOPS
+from vcsd.terminal.stopping import handled_by
 from vcsd.visible import visible
 from vcsd.world.parameters import PARAMETERS
 
@@ -195,50 +194,33 @@ def run_list(
     """
     todo = [run for run in listed.runs if not known.has_result(run, sweep)]
     tally = PoolTally(len(todo), len(listed.runs) - len(todo))
+    next_cell = partial(_next_cell, listed, todo, sweep, maker, known, tally)
     workers: list[Worker] = []
     idle: list[Worker] = []
-    is_last, saved, signals = False, time.monotonic(), NotedSignals()
-    try:
-        while time.monotonic() < deadline and not is_last and not signals.have_come:
-            maker.advance()
-            if time.monotonic() - saved >= SAVE_SECONDS:
-                save()
-                saved = time.monotonic()
-            while len(workers) < jobs and (cell := _next_cell(listed, todo, sweep, maker, known, tally)) is not None:
-                workers.append(idle.pop() if idle else Worker(sweep.out / "logs", threads=1))
-                workers[-1].start(cell)
-            is_last = not workers and maker.is_done and not any(maker.has(run.base) for run in todo)
-            _collect(workers, idle, partial(report_outcome, tally, say, shows_score=False))  # one look, at the end
-        if signals.have_come:
-            say("Interrupted. The same command resumes.")
-    finally:
-        for worker in (*workers, *idle):
-            worker.process.terminate()
-        maker.stop()
-        for worker in (*workers, *idle):
-            worker.stop()
-        signals.restore()
+    is_last, saved = False, time.monotonic()
+    # A KeyboardInterrupt could come while pydantic reads a recipe, which makes an error of its own of it.
+    signals: list[int] = []
+    with handled_by(lambda number, frame: signals.append(number)):
+        try:
+            while time.monotonic() < deadline and not is_last and not signals:
+                maker.advance()
+                if time.monotonic() - saved >= SAVE_SECONDS:
+                    save()
+                    saved = time.monotonic()
+                while len(workers) < jobs and (cell := next_cell()) is not None:
+                    workers.append(idle.pop() if idle else Worker(sweep.out / "logs", threads=1))
+                    workers[-1].start(cell)
+                is_last = not workers and maker.is_done and not any(maker.has(run.base) for run in todo)
+                _collect(workers, idle, partial(report_outcome, tally, say, shows_score=False))  # one look, at the end
+            if signals:
+                say("Interrupted. The same command resumes.")
+        finally:
+            for worker in (*workers, *idle):
+                worker.process.terminate()
+            maker.stop()
+            for worker in (*workers, *idle):
+                worker.stop()
     return tally
-
-
-class NotedSignals:
-    """Notes SIGTERM and Ctrl-C for a loop that asks for them.
-
-    As a KeyboardInterrupt, a signal could come while pydantic reads a recipe, which makes an error of its own of it.
-    """
-
-    def __init__(self) -> None:
-        self.have_come = False
-        heard = [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._note) for number in heard}
-
-    def restore(self) -> None:
-        """Handle signals as before."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, *_: object) -> None:
-        self.have_come = True
 
 
 def _next_cell(

@@ -134,18 +134,6 @@ def test_a_signal_at_a_bad_time_ends_every_process_and_reports_what_is_done(numb
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
 
 
-def test_a_signal_that_the_shell_made_the_list_ignore_stays_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        signals = run_planned.NotedSignals()
-        signal.raise_signal(signal.SIGINT)
-        assert not signals.have_come
-        signals.restore()
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_what_a_killed_command_has_begun_is_waited_for(tmp_path, monkeypatch):
     plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]})])
     sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=16)
