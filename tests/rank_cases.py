@@ -94,7 +94,7 @@ class Recorder:
                 "divergence": divergence,
                 "gradient_norm": seen.metrics["gradient_norm"],
                 "teacher_distance": seen.metrics["teacher_distance"],
-                "is_watched": any(thread.name == "vcsd-pulse" for thread in threading.enumerate()),
+                "is_watched": any(thread.name == "vcsd-heartbeat" for thread in threading.enumerate()),
             }
         )
         return {}

@@ -47,7 +47,7 @@ from vcsd.lora.base_record import BASE, BaseRecord
 from vcsd.models.family import base_model
 from vcsd.models.freeze import is_adapter
 from vcsd.models.processor import has_processor_files, save_processor_files
-from vcsd.parallel.pulse import watched_ranks
+from vcsd.parallel.heartbeat import watched_ranks
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first, reported_losses, this_rank
 from vcsd.teacher import own_tensors
 from vcsd.trainer.arguments import explained_services

@@ -1,4 +1,4 @@
-"""Pulse: ranks show each other that they are alive, so that none waits long for one that is gone.
+"""Heartbeat: ranks show each other that they are alive, so that none waits long for one that is gone.
 
     with watched_ranks():       # on all ranks
         train()
@@ -10,7 +10,7 @@ ranks found each other, and reads the counters of the others. When one does not 
 the store does not answer, the rank prints an error and ends its process: nothing else wakes a thread that waits for a
 GPU.
 
-A rank that is alive but never arrives, such as one in an endless loop, keeps its pulse; `ddp_timeout` ends that wait.
+A rank that never arrives, such as one in an endless loop, keeps its heartbeat; `ddp_timeout` ends that wait.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SILENCE_SECONDS = 40
 """How long a rank may be silent. Nothing that a training step does keeps Python's threads from running for so long."""
 
-PULSE_SECONDS = 5
+HEARTBEAT_SECONDS = 5
 TICK_SECONDS = 1
 """How often a rank looks for silence. With the two above: the others end within 46 seconds of a death."""
 
@@ -53,7 +53,7 @@ _rounds = count()
 
 
 @contextmanager
-def watched_ranks(silence: float = SILENCE_SECONDS, every: float = PULSE_SECONDS) -> Iterator[None]:
+def watched_ranks(silence: float = SILENCE_SECONDS, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
     """Inside this context, the process ends with a message once another rank is gone. Collective; all enter together.
 
     A rank that leaves with an error counts as gone, unless the others leave as well.
@@ -63,7 +63,9 @@ def watched_ranks(silence: float = SILENCE_SECONDS, every: float = PULSE_SECONDS
         return
     # A connection of its own: the shared one is locked while a thread waits in it.
     store = dist.distributed_c10d._get_default_store().clone()  # type: ignore[attr-defined]  # not in torch's stub
-    watch = PulseWatch(PrefixStore(f"vcsd/pulse/{next(_rounds)}", store), this_rank(), num_ranks(), silence, every)
+    watch = HeartbeatWatch(
+        PrefixStore(f"vcsd/heartbeat/{next(_rounds)}", store), this_rank(), num_ranks(), silence, every
+    )
     watch.start()
     try:
         yield
@@ -73,7 +75,7 @@ def watched_ranks(silence: float = SILENCE_SECONDS, every: float = PULSE_SECONDS
     watch.stop(is_finished=True)
 
 
-class PulseWatch:
+class HeartbeatWatch:
     """Two threads: one talks to the store, which may never answer; the other counts for how long nothing was heard.
 
     Silence is counted in ticks of the second thread, not read from a clock: a process that was itself stopped for a
@@ -84,13 +86,13 @@ class PulseWatch:
         self.store, self.rank, self.num_ranks = store, rank, num_ranks
         self.silence, self.every, self.tick = silence, every, min(TICK_SECONDS, every)
         self.ticks = 0
-        self.pulses = {other: 0 for other in range(num_ranks) if other != rank}
+        self.beats = {other: 0 for other in range(num_ranks) if other != rank}
         """The last counter read from each other rank."""
-        self.heard = dict.fromkeys((*self.pulses, _STORE), 0)
+        self.heard = dict.fromkeys((*self.beats, _STORE), 0)
         """The tick at which each rank's counter last changed, and at which the store last answered."""
         self._over = threading.Event()
         self._is_finished = False
-        names = {"vcsd-pulse": self._beat, "vcsd-listen": self._listen}
+        names = {"vcsd-heartbeat": self._beat, "vcsd-listen": self._listen}
         self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in names.items()]
 
     def start(self) -> None:
@@ -108,20 +110,20 @@ class PulseWatch:
     def beat(self) -> None:
         """Increase this rank's counter, and read those of the others."""
         self.store.add(str(self.rank), 1)
-        for rank, last in self.pulses.items():
-            pulse = self.store.add(str(rank), 0)  # unlike `get`, it does not wait for the key
-            if pulse != last:
-                self.pulses[rank], self.heard[rank] = pulse, self.ticks
+        for rank, last in self.beats.items():
+            beat = self.store.add(str(rank), 0)  # unlike `get`, it does not wait for the key
+            if beat != last:
+                self.beats[rank], self.heard[rank] = beat, self.ticks
         self.heard[_STORE] = self.ticks
 
     def say_finished(self) -> None:
-        """Tell the others not to wait for this rank's pulse any more."""
+        """Tell the others not to wait for this rank's heartbeat any more."""
         self.store.add(str(self.rank), _FINISHED)
 
     def loss(self) -> str | None:
         """Describe which rank is gone, or that the store is; None if neither."""
         silence = {who: (self.ticks - tick) * self.tick for who, tick in self.heard.items()}
-        gone = [rank for rank, pulse in self.pulses.items() if pulse < _FINISHED and silence[rank] > self.silence]
+        gone = [rank for rank, beat in self.beats.items() if beat < _FINISHED and silence[rank] > self.silence]
         if gone and silence[_STORE] <= 2 * self.every:
             return f"rank {gone[0]} has given no sign of life for {self.silence:g} seconds"
         if silence[_STORE] > self.silence:

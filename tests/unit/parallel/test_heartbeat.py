@@ -12,32 +12,39 @@ import torch
 import torch.distributed as dist
 
 from tiny_ranks import TIMEOUT, started
-from vcsd.parallel.pulse import EXIT_CODE, PULSE_SECONDS, SILENCE_SECONDS, TICK_SECONDS, PulseWatch, watched_ranks
+from vcsd.parallel.heartbeat import (
+    EXIT_CODE,
+    HEARTBEAT_SECONDS,
+    SILENCE_SECONDS,
+    TICK_SECONDS,
+    HeartbeatWatch,
+    watched_ranks,
+)
 
 SILENCE, EVERY = 2.0, 0.2
 MINUTE = 60
 
 
-def watches(num_ranks: int) -> list[PulseWatch]:
+def watches(num_ranks: int) -> list[HeartbeatWatch]:
     """The watches of all ranks on one store, whose threads do not run: the test counts their ticks."""
     store = dist.HashStore()
-    found = [PulseWatch(store, rank, num_ranks, silence=40, every=5) for rank in range(num_ranks)]
+    found = [HeartbeatWatch(store, rank, num_ranks, silence=40, every=5) for rank in range(num_ranks)]
     for _ in range(2):
         for watch in found:
             watch.beat()
     return found
 
 
-def pass_time(num_seconds: int, *alive: PulseWatch) -> None:
+def pass_time(num_seconds: int, *alive: HeartbeatWatch) -> None:
     for second in range(num_seconds):
         for watch in alive:
             watch.ticks += 1
-            if second % PULSE_SECONDS == 0:
+            if second % HEARTBEAT_SECONDS == 0:
                 watch.beat()
 
 
 def test_a_death_is_noticed_within_a_minute_whatever_the_rank_is_doing() -> None:
-    assert SILENCE_SECONDS + PULSE_SECONDS + 2 * TICK_SECONDS <= 0.8 * MINUTE
+    assert SILENCE_SECONDS + HEARTBEAT_SECONDS + 2 * TICK_SECONDS <= 0.8 * MINUTE
 
 
 def test_ranks_that_beat_are_never_missed() -> None:
@@ -46,7 +53,7 @@ def test_ranks_that_beat_are_never_missed() -> None:
     assert [watch.loss() for watch in ranks] == [None] * 3
 
 
-def test_the_rank_without_a_pulse_is_named_after_the_silence_and_not_before() -> None:
+def test_the_rank_without_a_heartbeat_is_named_after_the_silence_and_not_before() -> None:
     first, second, third = watches(3)
     pass_time(40, first, third)
     assert (first.loss(), third.loss()) == (None, None)
@@ -73,7 +80,7 @@ def test_a_store_that_does_not_answer_is_named_instead_of_the_ranks_it_would_tel
 
 def test_one_process_starts_no_threads() -> None:
     with watched_ranks():
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("vcsd-pulse")]
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("vcsd-heartbeat")]
 
 
 def in_watch(folder: Path, victim: int, how: str, survivor: str) -> None:
