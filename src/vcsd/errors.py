@@ -206,8 +206,7 @@ def _holds(folder: Path, *, wants_file: bool) -> str:
     names = _names(folder, wants_file=wants_file)
     if not names:
         return f" The nearest folder is {str(folder)!r}."
-    listed = ", ".join(names[:_FEW_NAMES]) + (", ..." if len(names) > _FEW_NAMES else "")
-    return f" {str(folder)!r} holds {listed}."
+    return f" {str(folder)!r} holds {few(names, _FEW_NAMES)}."
 
 
 def _names(folder: Path, *, wants_file: bool) -> list[str]:

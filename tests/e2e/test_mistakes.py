@@ -208,7 +208,7 @@ MISTAKES = [
     (data("latin"), "If Windows wrote the file: iconv -f WINDOWS-1252 -t UTF-8"),
     (data("movie"), "cannot identify image file 'movie.mp4'"),
     (data("empty_prompt"), "its prompt is empty. Give a text or a list of messages."),
-    (train("data.path=semicolons.csv"), "';' separates the columns. In a CSV file it must be ','."),
+    (train("data.path=semicolons.csv"), "In a CSV file it must be ','. Choose this separator"),
     (train("data.path=packed.jsonl.gz"), "Unpack it first."),
     (train("data.path=sheet.xlsx"), "Save it as CSV."),
     (train("data.images=nowhere"), "data.images = 'nowhere' is not a folder"),

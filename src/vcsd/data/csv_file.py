@@ -51,7 +51,10 @@ class CsvTable:
             raise ConfigError([f"{self.path} is not UTF-8. {how_to_convert('UTF-16')}"])
         if len(header) == 1 and (other := next((mark for mark in _OTHERS if mark in header[0]), None)):
             raise ConfigError(
-                [f"{self.path}: {other!r} separates the columns. In a {self.kind} file it must be {self._delimiter!r}."]
+                [
+                    f"{self.path}: {other!r} separates the columns. In a {self.kind} file it must be "
+                    f"{self._delimiter!r}. Choose this separator when you save the file, and UTF-8."
+                ]
             )
         twice = sorted({name for name in header if header.count(name) > 1})
         if twice:
