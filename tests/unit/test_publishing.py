@@ -220,8 +220,17 @@ def test_commands_on_pages_have_options_that_exist(page):
 
 def test_the_table_of_tested_versions_is_that_of_the_constraints():
     page = (ROOT / "docs" / "project" / "install.md").read_text()
-    newest = dict(re.findall(r"^\| (torch|transformers|vLLM) \|.*\| ([\d.]+)[^|]*\|$", page, flags=re.MULTILINE))
-    assert newest == {"torch": PINS["torch"], "transformers": PINS["transformers"], "vLLM": PINS["vllm"]}
+    rows = re.findall(r"^\| (torch|transformers|vLLM) \| ([\d.]+)[^|]*\| ([\d.]+)[^|]*\| ([\d.]+)", page, re.MULTILINE)
+    pinned = {name: version for name, _, version, _ in rows}
+    assert pinned == {"torch": PINS["torch"], "transformers": PINS["transformers"], "vLLM": PINS["vllm"]}
+    ((oldest, latest),) = [(first, last) for name, first, _, last in rows if name == "transformers"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert f".oldest/.installed: RELEASE := {oldest}\n" in makefile
+    assert f".latest/.installed: RELEASE := {latest}\n" in makefile
+    for name, first, _, last in rows[:2]:  # the next minor release is not supported
+        major, minor, _ = last.split(".")
+        bounds = f'"{name}>={".".join(first.split(".")[:2])},<{major}.{int(minor) + 1}"'
+        assert bounds in (ROOT / "pyproject.toml").read_text()
 
 
 def test_every_view_is_on_the_page_of_views():

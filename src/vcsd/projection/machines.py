@@ -63,13 +63,14 @@ CARDS: Mapping[str, Card] = {
 SLOWER_CARDS: Mapping[str, Card] = {
     "l4": Card("L4", 22.5, 121e12, 0.3e12, 25e9),
     "a10": Card("A10", 22.5, 125e12, 0.6e12, 25e9),
+    "a10g": Card("A10G", 22.5, 70e12, 0.6e12, 25e9),
     "rtx3090": Card("RTX 3090", 24.0, 71e12, 0.936e12, 25e9),
 }
 """Cards with 24 GB that are slower than the one that stands for them. Known by name, never proposed."""
 
 _KNOWN = {**CARDS, **SLOWER_CARDS}
 
-ALIASES = {"a10g": "a10", "24gb": "rtx4090", "48gb": "l40s", "80gb": "a100-80", "a100": "a100-80", "141gb": "h200"}
+ALIASES = {"24gb": "rtx4090", "48gb": "l40s", "80gb": "a100-80", "a100": "a100-80", "141gb": "h200"}
 
 
 @dataclass(frozen=True)
