@@ -65,6 +65,10 @@ class Teacher:
     ) -> None:
         if kind not in KINDS:
             raise ConfigError([f"teacher = {kind!r} is not a kind of teacher. {did_you_mean(kind, KINDS)}"])
+        if not 0 < ema_rate <= 1:
+            raise ConfigError([f"ema_rate = {ema_rate} is outside (0, 1]. 0.05 is the paper's value."])
+        if every < 1:
+            raise ConfigError([f"every = {every} must be at least 1: the steps between copies of the student."])
         self.kind, self.ema_rate, self.every = kind, ema_rate, every
         self.student = student
         self.num_updates = 0

@@ -141,6 +141,13 @@ def test_a_trained_parameter_in_half_precision_is_refused():
         Teacher(nn.Linear(2, 2).bfloat16())
 
 
+@pytest.mark.parametrize("settings", [{"ema_rate": 0.0}, {"ema_rate": 1.5}, {"kind": "periodic", "every": 0}])
+def test_a_rate_or_a_period_that_updates_nothing_is_refused(settings):
+    (name,) = {"ema_rate", "every"} & set(settings)
+    with pytest.raises(ConfigError, match=f"{name} = {settings[name]} "):
+        Teacher(nn.Linear(2, 2), **settings)
+
+
 def test_an_unknown_kind_is_named_with_the_nearest():
     with pytest.raises(ConfigError, match="Did you mean 'fixed'"):
         Teacher(nn.Linear(1, 1), "fixd")

@@ -32,6 +32,10 @@ class RolloutSettings:
     steps_ahead: int = 0
 
     def __post_init__(self) -> None:
+        if self.num_per_prompt < 1:
+            raise ConfigError(
+                [f"rollout.num_per_prompt = {self.num_per_prompt} must be at least 1. 8 is the paper's value."]
+            )
         if not 0 <= self.steps_ahead <= MAX_AHEAD:
             raise ConfigError(
                 [f"rollout.steps_ahead = {self.steps_ahead} is outside [0, {MAX_AHEAD}]. 0 is the paper's value."]

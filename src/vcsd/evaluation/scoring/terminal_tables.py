@@ -64,7 +64,7 @@ def remarks(card: Scorecard) -> Iterator[str]:
         if not score.is_whole or len(set(asked.get(name, ()))) > 1
     ]
     if partial:
-        yield f"Incomplete, so not comparable with published numbers: {', '.join(partial)}."
+        yield f"Incomplete, so not comparable with published or complete results: {', '.join(partial)}."
     unknown = [name for name, report in reports.items() if report.get("doubts")]
     if unknown:
         yield f"Not the published data (see scorecard.json): {', '.join(unknown)}."

@@ -342,7 +342,7 @@ def test_the_table_fits_a_terminal_of_80_columns_and_says_what_is_not_whole(load
     assert "Decoded by contrast" not in notes
     by_contrast = replace(card, made_with={**card.made_with, "asker": {"contrast": "vcsd"}})
     assert any("Decoded by contrast" in line for line in remarks(by_contrast))
-    assert "Incomplete, so not comparable with published numbers: BLINK" in notes
+    assert "Incomplete, so not comparable with published or complete results: BLINK" in notes
     assert "Not the published data (see scorecard.json): BLINK" in notes
     assert "presence_penalty 1.5" in notes
 
