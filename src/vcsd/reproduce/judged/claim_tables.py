@@ -46,7 +46,7 @@ def verdict_counts(judged: JudgedClaims, runs: PlannedResults) -> str:
     words = [judged.verdict(change).partition(":")[0].partition(",")[0] for change in judged.changes(runs).values()]
     counts = ((words.count(word), one, several) for word, (one, several) in _VERDICTS.items())
     parts = [f"{num} {one if num == 1 else several}" for num, one, several in counts if num]
-    return f"Of {len(words)} claims, {', '.join(parts)}"
+    return f"Of {len(words)} claims, {' and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}"
 
 
 def worst_claims(judged: JudgedClaims, runs: PlannedResults) -> str:

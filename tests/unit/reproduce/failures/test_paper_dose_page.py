@@ -153,7 +153,7 @@ def test_five_bases_give_a_verdict_and_four_do_not(earlier):
 
 def test_the_worst_claim_comes_first_with_what_the_interval_excludes(earlier):
     page = paper_dose_page(made_up(), earlier)
-    assert "**Of 8 claims, 3 disagree, 5 agree.**" in page
+    assert "**Of 8 claims, 3 disagree and 5 agree.**" in page
     rows = [line for line in page.splitlines() if line.startswith("| ") and "minus `" in line][: len(JUDGED)]
     assert rows[0].startswith("| Decoding cannot replace training: VCSD minus `contrast decoding` |  | -3.00")
     assert rows[0].endswith("| < 0.001 | **disagrees** | excludes zero | -0.66 |")

@@ -323,7 +323,7 @@ def test_results_of_the_unfinished_list_change_nothing_but_a_count_and_the_last_
     after = page_texts(tmp_path)
     assert {name for name, text in after.items() if text != before[name]} == {PAGE, "README.md", "how_made.md"}
     assert "**84 of 84 runs are finished.**" in after[PAGE]
-    assert "**Of 6 claims, 2 disagree, 4 agree.**" in after[PAGE]
+    assert "**Of 6 claims, 2 disagree and 4 agree.**" in after[PAGE]
     assert "VCSD minus `contrast decoding` -4.00" in after["README.md"]
     assert base_statistics(tmp_path / "cells") == calibrated
     assert set(BASES) <= planned_bases(tmp_path)
