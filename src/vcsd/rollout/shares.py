@@ -33,9 +33,7 @@ class RolloutSettings:
 
     def __post_init__(self) -> None:
         if self.num_per_prompt < 1:
-            raise ConfigError(
-                [f"rollout.num_per_prompt = {self.num_per_prompt} must be at least 1. 8 is the paper's value."]
-            )
+            raise ConfigError([f"num_per_prompt = {self.num_per_prompt} must be at least 1. 8 is the paper's value."])
         if not 0 <= self.steps_ahead <= MAX_AHEAD:
             raise ConfigError(
                 [f"rollout.steps_ahead = {self.steps_ahead} is outside [0, {MAX_AHEAD}]. 0 is the paper's value."]

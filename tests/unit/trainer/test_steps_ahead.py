@@ -155,7 +155,7 @@ def test_the_range_is_the_same_in_recipes():
     assert limits == [MAX_AHEAD]
     with pytest.raises(ConfigError, match=r"rollout\.steps_ahead = 9 is outside \[0, 8\]"):
         RolloutSettings(Sampling(), steps_ahead=9)
-    with pytest.raises(ConfigError, match=r"rollout\.num_per_prompt = 0 must be at least 1"):
+    with pytest.raises(ConfigError, match="num_per_prompt = 0 must be at least 1"):
         RolloutSettings(Sampling(), num_per_prompt=0)
 
 
